@@ -10,3 +10,6 @@
 //! ```
 //!
 //! `core` decides everything and does no I/O; the modules around it are thin.
+
+pub mod core;
+pub mod inventory;

@@ -1,0 +1,134 @@
+//! Everything that rules read in one namespace: what a complete list of it holds.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    indexes::{Indexes, Occupancy},
+    objects::{
+        Claim, Cluster, Data, IpClaim, Kind, Machine, MachineTemplate, Meta, Object, Reference,
+        Template, Usage,
+    },
+    references::{Target, TargetTemplate},
+};
+
+/// The objects of one namespace, by kind and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Metal3DataTemplates.
+    pub templates: BTreeMap<Box<str>, Arc<Template>>,
+    /// Metal3Machines.
+    pub machines: BTreeMap<Box<str>, Arc<Machine>>,
+    /// Metal3DataClaims.
+    pub claims: BTreeMap<Box<str>, Arc<Claim>>,
+    /// Metal3Data.
+    pub data: BTreeMap<Box<str>, Arc<Data>>,
+    /// Metal3MachineTemplates.
+    pub machine_templates: BTreeMap<Box<str>, Arc<MachineTemplate>>,
+    /// Clusters.
+    pub clusters: BTreeMap<Box<str>, Arc<Cluster>>,
+    /// IP claims of both IPAMs, by kind and name.
+    pub ip_claims: BTreeMap<(Kind, Box<str>), Arc<IpClaim>>,
+}
+
+impl Contents {
+    /// Adds or replaces an object. A kind that no rule reads, or a list, is handed back.
+    pub fn insert(&mut self, object: Object) -> Option<Object> {
+        match object {
+            Object::Template(it) => put(&mut self.templates, &it.meta.name.clone(), it),
+            Object::Machine(it) => put(&mut self.machines, &it.meta.name.clone(), it),
+            Object::Claim(it) => put(&mut self.claims, &it.meta.name.clone(), it),
+            Object::Data(it) => put(&mut self.data, &it.meta.name.clone(), it),
+            Object::MachineTemplate(it) => {
+                put(&mut self.machine_templates, &it.meta.name.clone(), it);
+            }
+            Object::Cluster(it) => put(&mut self.clusters, &it.meta.name.clone(), it),
+            Object::IpClaim(it) => {
+                self.ip_claims.insert((it.kind, it.meta.name.clone()), Arc::new(it));
+            }
+            other @ (Object::List(_) | Object::Other(_)) => return Some(other),
+        }
+        None
+    }
+
+    /// Everything that names `template`. Looks at every object: keep an index where that matters.
+    pub fn usage(&self, template: &str) -> Usage {
+        Usage {
+            machines: naming(&self.machines, |it| (&it.meta, it.template.as_ref()), template),
+            claims: naming(&self.claims, |it| (&it.meta, it.template.as_ref()), template),
+            data: naming(&self.data, |it| (&it.meta, it.template.as_ref()), template),
+            machine_templates: naming(
+                &self.machine_templates,
+                |it| (&it.meta, it.template.as_ref()),
+                template,
+            ),
+        }
+    }
+
+    /// Which entries of `indexes` are true, given what names the template.
+    pub fn occupancy(&self, indexes: &Indexes, usage: &Usage) -> Occupancy {
+        let entries = indexes.entries();
+        Occupancy {
+            claims: entries
+                .iter()
+                .filter(|entry| self.claims.contains_key(&entry.claim))
+                .map(|entry| entry.claim.clone())
+                .collect(),
+            indexes: usage.data.values().filter_map(|data| data.index).collect(),
+        }
+    }
+
+    /// The state of a template that something wants to reference.
+    pub fn target(&self, template: &str, cluster: Option<&str>) -> Target {
+        Target {
+            template: self
+                .templates
+                .get(template)
+                .map_or(TargetTemplate::Missing, |it| TargetTemplate::of(&it.meta)),
+            cluster_paused: cluster.is_some_and(|name| self.cluster_paused(name)),
+        }
+    }
+
+    /// Whether the Cluster of this name exists and is paused.
+    pub fn cluster_paused(&self, name: &str) -> bool {
+        self.clusters.get(name).is_some_and(|cluster| cluster.is_paused())
+    }
+
+    /// Whether the claim that a Metal3Data was made for is gone. A Metal3Data that names no claim,
+    /// or one in another namespace, has none.
+    pub fn is_orphan(&self, data: &Data) -> bool {
+        let claim = data.claim.as_ref().and_then(|claim| claim.local(&data.meta.namespace));
+        claim.is_none_or(|name| !self.claims.contains_key(name))
+    }
+
+    /// The names of all templates, and of those that something names although they are not there.
+    pub fn template_names(&self) -> Vec<Box<str>> {
+        let local = |meta: &Meta, reference: Option<&Reference>| {
+            reference.and_then(|it| it.local(&meta.namespace)).map(Box::from)
+        };
+        let mut names: Vec<Box<str>> = self.templates.keys().cloned().collect();
+        names.extend(self.machines.values().filter_map(|it| local(&it.meta, it.template.as_ref())));
+        names.extend(self.claims.values().filter_map(|it| local(&it.meta, it.template.as_ref())));
+        names.extend(self.data.values().filter_map(|it| local(&it.meta, it.template.as_ref())));
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+fn put<T>(map: &mut BTreeMap<Box<str>, Arc<T>>, name: &str, object: T) {
+    map.insert(name.into(), Arc::new(object));
+}
+
+fn naming<T>(
+    map: &BTreeMap<Box<str>, Arc<T>>,
+    parts: impl Fn(&T) -> (&Meta, Option<&Reference>),
+    template: &str,
+) -> BTreeMap<Box<str>, Arc<T>> {
+    map.iter()
+        .filter(|(_, object)| {
+            let (meta, reference) = parts(object);
+            reference.is_some_and(|it| it.local(&meta.namespace) == Some(template))
+        })
+        .map(|(name, object)| (name.clone(), Arc::clone(object)))
+        .collect()
+}

@@ -1,0 +1,27 @@
+//! The rules. Everything here is a plain function of its arguments: no I/O, no clock, no log.
+//!
+//! A rule that needs facts works in two steps: `preflight` answers `Decided` or `Ask(question)`;
+//! the caller puts the question to an inventory and hands the answer to `judge`.
+//!
+//! | module | rule |
+//! |---|---|
+//! | [`deletion`] | may this template be deleted? |
+//! | [`finalizers`] | may these finalizers be added? |
+//! | [`indexes`] | which entries of `status.indexes` are stale? |
+//! | [`references`] | may this object start to use that template? |
+//! | [`release`] | may CAPM3's finalizer go? |
+//! | [`plan`] | what to do about what is stuck |
+//! | [`teardown`] | delete first, strip after |
+
+pub mod contents;
+pub mod deletion;
+pub mod finalizers;
+pub mod indexes;
+mod lenient;
+pub mod objects;
+pub mod plan;
+pub mod references;
+pub mod release;
+pub mod review;
+pub mod teardown;
+pub mod verdict;

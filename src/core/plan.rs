@@ -1,0 +1,526 @@
+//! The plan for a template that is stuck, the gentlest step first (rule 4.5).
+//!
+//! Made from a complete list of the namespace. Nothing without a deletionTimestamp is ever
+//! stripped, foreign finalizers are reported and left, and time alone releases nothing.
+
+use std::{fmt, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    contents::Contents,
+    objects::{
+        CLAIM_FINALIZER, DATA_FINALIZER, Data, Kind, Meta, TEMPLATE_FINALIZER, Template, Usage,
+    },
+    release::may_release,
+    teardown::{self, Lifecycle, Terminating, Write},
+    verdict::first_three,
+};
+
+/// How long each kind of step waits for the object's own controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Before the first wake-up; later ones follow after twice the time each.
+    pub wake: SignedDuration,
+    /// Longest pause between two wake-ups.
+    pub wake_limit: SignedDuration,
+    /// Without progress before indexes are pruned and orphans repaired; twice CAPM3's own requeue.
+    pub grace: SignedDuration,
+    /// After the grace period before the template's finalizer is taken off.
+    pub release: SignedDuration,
+    /// Until the next look when nothing is due.
+    pub look: SignedDuration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            wake: SignedDuration::from_secs(5),
+            wake_limit: SignedDuration::from_mins(5),
+            grace: SignedDuration::from_secs(60),
+            release: SignedDuration::from_secs(30),
+            look: SignedDuration::from_secs(30),
+        }
+    }
+}
+
+/// Who will carry the plan out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The controller, on its own.
+    Controller,
+    /// A person, through `unstick`: also frees Metal3Data whose template is gone.
+    Person,
+}
+
+/// What a plan is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// The whole namespace.
+    pub contents: &'a Contents,
+    /// The template's name; it need not exist any more.
+    pub template: &'a str,
+    /// The time of the look.
+    pub now: Timestamp,
+    /// Since when nothing has changed, when someone watched; else the last deletionTimestamp.
+    pub unchanged_since: Option<Timestamp>,
+    /// The periods to wait.
+    pub timing: Timing,
+    /// Who carries it out.
+    pub scope: Scope,
+}
+
+/// What to do about one template.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The steps, by due time; one object at most once among those that are due.
+    pub steps: Vec<Step>,
+    /// What it waits for.
+    pub waits: Vec<Wait>,
+    /// When to look again; `None` when nothing is left to do.
+    pub next_look: Option<Timestamp>,
+}
+
+impl Plan {
+    /// The steps whose time has come.
+    pub fn due(&self, now: Timestamp) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(move |step| step.due <= now)
+    }
+
+    /// Whether there is neither a step nor something to wait for.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.waits.is_empty()
+    }
+}
+
+/// One write, with its reason and its time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// What kind of step it is.
+    pub action: Action,
+    /// The write and its precondition.
+    pub write: Write,
+    /// Why, as a sentence for a person.
+    pub reason: String,
+    /// Not before.
+    pub due: Timestamp,
+}
+
+/// The kinds of step, the gentlest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// Make the owner look again.
+    Wake,
+    /// Drop stale indexes.
+    Prune,
+    /// Delete an orphan Metal3Data that nobody deleted.
+    DeleteOrphan,
+    /// Take the claim finalizer off a terminating orphan.
+    FreeOrphan,
+    /// Take CAPM3's finalizer off the template.
+    Release,
+    /// Delete an IP claim of a Metal3Data without a template.
+    DeleteIpClaim,
+    /// Take the data finalizer off a Metal3Data without a template.
+    FreeLost,
+}
+
+impl Action {
+    /// One word for logs and metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Wake => "wake",
+            Self::Prune => "prune",
+            Self::DeleteOrphan => "delete-orphan",
+            Self::FreeOrphan => "free-orphan",
+            Self::Release => "release",
+            Self::DeleteIpClaim => "delete-ip-claim",
+            Self::FreeLost => "free-lost",
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Something that the plan cannot change, and that must change first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// What it is.
+    pub cause: WaitCause,
+    /// Which objects, finalizers or Cluster.
+    pub names: Vec<Box<str>>,
+}
+
+/// The kinds of wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitCause {
+    /// `clusterctl move` owns the objects.
+    Moving,
+    /// The object or its Cluster is paused.
+    Paused,
+    /// Live machines use the template.
+    Machines,
+    /// Live claims use the template.
+    Claims,
+    /// Claims or Metal3Data are on their way out in the ordinary way.
+    Draining,
+    /// IP claims are being released.
+    IpClaims,
+    /// Finalizers of others.
+    ForeignFinalizers,
+    /// Metal3Data without a template: a person must decide.
+    Lost,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = first_three(self.names.iter().map(|name| &**name));
+        match self.cause {
+            WaitCause::Moving => write!(f, "clusterctl move to finish with {names}"),
+            WaitCause::Paused => write!(f, "{names} to be unpaused"),
+            WaitCause::Machines => write!(f, "live machines that use it to be deleted: {names}"),
+            WaitCause::Claims => write!(f, "live claims that use it to be deleted: {names}"),
+            WaitCause::Draining => write!(f, "CAPM3 to finish {names}"),
+            WaitCause::IpClaims => write!(f, "IP claims to be released: {names}"),
+            WaitCause::ForeignFinalizers => {
+                write!(f, "the owners of other finalizers to remove them: {names}")
+            }
+            WaitCause::Lost => write!(
+                f,
+                "someone to run 'unstick --apply': the template of {names} is gone and CAPM3 waits \
+                 for it for ever"
+            ),
+        }
+    }
+}
+
+/// Makes the plan.
+pub fn plan(situation: &Situation<'_>) -> Plan {
+    let mut planner = Planner::new(situation);
+    match situation.contents.templates.get(situation.template) {
+        Some(template) => planner.template(template),
+        None => planner.lost(),
+    }
+    planner.finish()
+}
+
+struct Planner<'a> {
+    at: &'a Situation<'a>,
+    usage: Usage,
+    since: Timestamp,
+    paused: bool,
+    plan: Plan,
+}
+
+impl<'a> Planner<'a> {
+    fn new(at: &'a Situation<'a>) -> Self {
+        let usage = at.contents.usage(at.template);
+        let template = at.contents.templates.get(at.template);
+        let deletions = template
+            .map(|it| it.meta.deletion)
+            .into_iter()
+            .chain(usage.data.values().map(|it| it.meta.deletion))
+            .flatten()
+            .filter_map(|deletion| deletion.at);
+        let since = at.unchanged_since.or_else(|| deletions.max()).unwrap_or(at.now).min(at.now);
+        let mut planner = Self { at, usage, since, paused: false, plan: Plan::default() };
+        planner.paused = planner.note_pauses(template.map(|it| &**it));
+        planner
+    }
+
+    fn template(&mut self, template: &Arc<Template>) {
+        let meta = &template.meta;
+        if meta.moving {
+            self.wait(WaitCause::Moving, vec![meta.name.clone()]);
+            return;
+        }
+        match Lifecycle::of(Arc::clone(template)) {
+            Lifecycle::Terminating(terminating) => self.terminating(template, &terminating),
+            Lifecycle::Live(_) => {
+                if !meta.has_finalizer(TEMPLATE_FINALIZER)
+                    && !(self.usage.data.is_empty() && self.usage.claims.is_empty())
+                {
+                    let due = self.wake_due(meta, meta.created.unwrap_or(self.since));
+                    self.step(
+                        Action::Wake,
+                        teardown::wake(template),
+                        "the template is in use but CAPM3 has not put its finalizer on it",
+                        due,
+                    );
+                }
+                self.orphans(false);
+            }
+        }
+    }
+
+    fn terminating(&mut self, template: &Arc<Template>, terminating: &Terminating<Arc<Template>>) {
+        let meta = &template.meta;
+        self.orphans(true);
+        self.note_holders(meta);
+        let stale = {
+            let occupancy = self.at.contents.occupancy(&template.indexes, &self.usage);
+            template.indexes.stale(&occupancy)
+        };
+        if let Some(patch) = template.indexes.removal(&stale).filter(|_| !self.paused) {
+            self.step(
+                Action::Prune,
+                teardown::prune(terminating, patch),
+                "status.indexes lists claims that are gone, with no Metal3Data behind them",
+                self.grace_due(),
+            );
+        }
+        let unused = self.live_machines().next().is_none()
+            && self.usage.claims.values().all(|claim| claim.meta.terminating());
+        if !may_release(&self.usage) || !unused {
+            return;
+        }
+        if meta.has_finalizer(TEMPLATE_FINALIZER) {
+            self.step(
+                Action::Wake,
+                teardown::wake(template),
+                "nothing needs the template any more, but CAPM3 has not looked again",
+                self.wake_due(meta, self.since),
+            );
+        }
+        if let Some(write) = terminating.strip(TEMPLATE_FINALIZER).filter(|_| !self.paused) {
+            self.step(
+                Action::Release,
+                write,
+                "nothing needs the template any more, and CAPM3 did not react to being woken",
+                self.grace_due() + self.at.timing.release,
+            );
+        }
+    }
+
+    /// Metal3Data whose claim is gone: only the claim's end would have taken their finalizer off.
+    fn orphans(&mut self, template_terminating: bool) {
+        let repairable = !self.paused && self.live_machines().next().is_none();
+        for data in self.orphaned() {
+            match Lifecycle::of(Arc::clone(&data)) {
+                Lifecycle::Terminating(terminating) => {
+                    self.step(
+                        Action::Wake,
+                        teardown::wake(&data),
+                        "its claim is gone and CAPM3 has missed the event that it waits for",
+                        self.wake_due(&data.meta, deleted_at(&data.meta).unwrap_or(self.since)),
+                    );
+                    let freed = terminating.strip(CLAIM_FINALIZER).filter(|_| repairable);
+                    if let Some(write) = freed {
+                        self.step(
+                            Action::FreeOrphan,
+                            write,
+                            "its claim is gone, so nobody is left to take the claim finalizer off",
+                            self.grace_due(),
+                        );
+                    }
+                }
+                // With a live template this may be a restore that has not come to the claims yet.
+                Lifecycle::Live(live) if repairable && template_terminating => self.step(
+                    Action::DeleteOrphan,
+                    live.delete(),
+                    "its claim is gone and its template is being deleted, but nobody deleted it",
+                    self.grace_due(),
+                ),
+                Lifecycle::Live(_) => {}
+            }
+        }
+    }
+
+    /// Metal3Data of a template that no longer exists. CAPM3 waits for the template for ever.
+    fn lost(&mut self) {
+        if self.at.scope == Scope::Controller {
+            let names: Vec<_> =
+                self.usage.data.values().map(|it| named(Kind::Data, &it.meta)).collect();
+            self.wait(WaitCause::Lost, names);
+            return;
+        }
+        if self.paused {
+            return;
+        }
+        let attached: Vec<_> = self
+            .usage
+            .data
+            .values()
+            .filter(|data| !self.at.contents.is_orphan(data))
+            .map(|data| named(Kind::Data, &data.meta))
+            .collect();
+        self.wait(WaitCause::Draining, attached);
+        for data in self.orphaned() {
+            match Lifecycle::of(Arc::clone(&data)) {
+                Lifecycle::Live(live) => self.step(
+                    Action::DeleteOrphan,
+                    live.delete(),
+                    "its claim and its template are gone",
+                    self.at.now,
+                ),
+                Lifecycle::Terminating(terminating) => self.free_lost(&data, &terminating),
+            }
+        }
+    }
+
+    fn free_lost(&mut self, data: &Arc<Data>, terminating: &Terminating<Arc<Data>>) {
+        if let Some(write) = terminating.strip(CLAIM_FINALIZER) {
+            let reason = "its claim and its template are gone, so nobody takes this finalizer off";
+            self.step(Action::FreeOrphan, write, reason, self.at.now);
+            return;
+        }
+        let claims: Vec<_> = self
+            .at
+            .contents
+            .ip_claims
+            .values()
+            .filter(|claim| claim.meta.owners.iter().any(|owner| owner.uid == data.meta.uid))
+            .cloned()
+            .collect();
+        let mut releasing = Vec::new();
+        for claim in &claims {
+            match Lifecycle::of(Arc::clone(claim)) {
+                Lifecycle::Live(live) => self.step(
+                    Action::DeleteIpClaim,
+                    live.delete(),
+                    "its Metal3Data is being deleted without a template; its address must go first",
+                    self.at.now,
+                ),
+                Lifecycle::Terminating(_) => releasing.push(named(claim.kind, &claim.meta)),
+            }
+        }
+        self.wait(WaitCause::IpClaims, releasing);
+        if !claims.is_empty() {
+            return;
+        }
+        match terminating.strip(DATA_FINALIZER) {
+            Some(write) => self.step(
+                Action::FreeLost,
+                write,
+                "its template is gone, so CAPM3 can never finish it; its IP claims are gone too",
+                self.at.now,
+            ),
+            None => self.wait(WaitCause::ForeignFinalizers, data.meta.finalizers.to_vec()),
+        }
+    }
+
+    fn note_holders(&mut self, meta: &Meta) {
+        let machines: Vec<_> = self.live_machines().map(|it| named(Kind::Machine, it)).collect();
+        self.wait(WaitCause::Machines, machines);
+        let (live, draining): (Vec<_>, Vec<_>) =
+            self.usage.claims.values().partition(|claim| !claim.meta.terminating());
+        let live = live.iter().map(|claim| named(Kind::Claim, &claim.meta)).collect();
+        let draining = draining
+            .iter()
+            .map(|claim| named(Kind::Claim, &claim.meta))
+            .chain(
+                self.usage
+                    .data
+                    .values()
+                    .filter(|data| !self.at.contents.is_orphan(data))
+                    .map(|data| named(Kind::Data, &data.meta)),
+            )
+            .collect();
+        self.wait(WaitCause::Claims, live);
+        self.wait(WaitCause::Draining, draining);
+        let foreign: Vec<_> =
+            meta.finalizers.iter().filter(|it| &***it != TEMPLATE_FINALIZER).cloned().collect();
+        self.wait(WaitCause::ForeignFinalizers, foreign);
+    }
+
+    /// Notes what is paused; whether that keeps the plan from doing more than waking.
+    fn note_pauses(&mut self, template: Option<&Template>) -> bool {
+        let mut names = Vec::new();
+        let mut clusters: Vec<&str> = Vec::new();
+        if let Some(template) = template {
+            if template.meta.paused {
+                names.push(named(Kind::Template, &template.meta));
+            }
+            clusters.extend(template.cluster());
+        }
+        let data: Vec<_> = self.usage.data.values().cloned().collect();
+        for it in &data {
+            if it.meta.paused {
+                names.push(named(Kind::Data, &it.meta));
+            }
+            clusters.extend(it.meta.cluster.as_deref());
+        }
+        clusters.sort_unstable();
+        clusters.dedup();
+        names.extend(
+            clusters
+                .into_iter()
+                .filter(|name| self.at.contents.cluster_paused(name))
+                .map(|name| format!("{}/{name}", Kind::Cluster).into()),
+        );
+        let paused = !names.is_empty();
+        let concerned = template.is_none_or(|it| it.meta.terminating())
+            || data.iter().any(|it| it.meta.terminating());
+        if concerned {
+            self.wait(WaitCause::Paused, names);
+        }
+        paused
+    }
+
+    fn live_machines(&self) -> impl Iterator<Item = &Meta> {
+        self.usage.machines.values().map(|it| &it.meta).filter(|meta| !meta.terminating())
+    }
+
+    fn orphaned(&self) -> Vec<Arc<Data>> {
+        let contents = self.at.contents;
+        let ours = |data: &&Arc<Data>| contents.is_orphan(data) && !data.meta.moving;
+        self.usage.data.values().filter(ours).cloned().collect()
+    }
+
+    fn grace_due(&self) -> Timestamp {
+        self.since + self.at.timing.grace
+    }
+
+    /// First after the wake period, then each time after as long as it has been since then.
+    fn wake_due(&self, meta: &Meta, since: Timestamp) -> Timestamp {
+        let timing = &self.at.timing;
+        match meta.woken.filter(|woken| *woken >= since) {
+            None => since + timing.wake,
+            Some(woken) => {
+                woken + woken.duration_since(since).max(timing.wake).min(timing.wake_limit)
+            }
+        }
+    }
+
+    fn step(&mut self, action: Action, write: Write, reason: &str, due: Timestamp) {
+        self.plan.steps.push(Step { action, write, reason: reason.into(), due });
+    }
+
+    fn wait(&mut self, cause: WaitCause, names: Vec<Box<str>>) {
+        if !names.is_empty() {
+            self.plan.waits.push(Wait { cause, names });
+        }
+    }
+
+    /// Orders the steps, leaves one due step for each object (the strongest: the gentler ones had
+    /// their time), and sets the time of the next look.
+    fn finish(mut self) -> Plan {
+        let now = self.at.now;
+        let due: Vec<_> = self.plan.due(now).map(|it| (it.action, it.write.clone())).collect();
+        self.plan.steps.retain(|step| {
+            step.due > now
+                || !due.iter().any(|(action, write)| {
+                    write.target() == step.write.target() && *action > step.action
+                })
+        });
+        self.plan.steps.sort_by_key(|step| (step.due.max(now), step.action));
+        self.plan.waits.sort_by_key(|wait| wait.cause);
+        let look = now + self.at.timing.look;
+        let scheduled = self.plan.steps.iter().map(|step| step.due).filter(|due| *due > now).min();
+        self.plan.next_look =
+            (!self.plan.is_empty()).then(|| scheduled.map_or(look, |due| due.min(look)));
+        self.plan
+    }
+}
+
+fn deleted_at(meta: &Meta) -> Option<Timestamp> {
+    meta.deletion.and_then(|deletion| deletion.at)
+}
+
+fn named(kind: Kind, meta: &Meta) -> Box<str> {
+    format!("{kind}/{}", meta.name).into()
+}

@@ -1,0 +1,1 @@
+//! A directory of YAML and JSON as the inventory: the embedded default, needs no cluster.
