@@ -198,10 +198,10 @@ fn in_use(question: &Question, holders: &Holders<'_>) -> Denial {
 
 /// A holder as one entry of `status.details.causes`.
 pub(super) fn cause(kind: Kind, meta: &Meta) -> Cause {
-    let mut message = named(kind, meta);
-    if let Some(deletion) = meta.deletion {
-        message.push_str(&format!(", terminating since {deletion}"));
-    }
+    let message = match meta.deletion {
+        Some(deletion) => format!("{kind}/{}, terminating since {deletion}", meta.name),
+        None => named(kind, meta),
+    };
     let field = if kind == Kind::Machine { "spec.dataTemplate" } else { "spec.template" };
     Cause { reason: "InUse", message, field }
 }

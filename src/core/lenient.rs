@@ -39,7 +39,7 @@ pub(super) trait Lenient<'de>: Default {
 #[derive(Debug, Default)]
 pub(super) struct Text(pub(super) Option<Box<str>>);
 
-impl<'de> Lenient<'de> for Text {
+impl Lenient<'_> for Text {
     fn from_text(text: &str) -> Self {
         Self((!text.is_empty()).then(|| text.into()))
     }
@@ -55,7 +55,7 @@ impl Text {
 #[derive(Debug, Default)]
 pub(super) struct AnyText(pub(super) Option<Box<str>>);
 
-impl<'de> Lenient<'de> for AnyText {
+impl Lenient<'_> for AnyText {
     fn from_text(text: &str) -> Self {
         Self(Some(text.into()))
     }
@@ -65,7 +65,7 @@ impl<'de> Lenient<'de> for AnyText {
 #[derive(Debug, Default)]
 pub(super) struct Int(pub(super) Option<i64>);
 
-impl<'de> Lenient<'de> for Int {
+impl Lenient<'_> for Int {
     fn from_integer(number: i64) -> Self {
         Self(Some(number))
     }
@@ -75,7 +75,7 @@ impl<'de> Lenient<'de> for Int {
 #[derive(Debug, Default)]
 pub(super) struct Flag(pub(super) bool);
 
-impl<'de> Lenient<'de> for Flag {
+impl Lenient<'_> for Flag {
     fn from_bool(value: bool) -> Self {
         Self(value)
     }

@@ -324,7 +324,7 @@ pub enum Object {
     /// A Metal3MachineTemplate.
     MachineTemplate(MachineTemplate),
     /// A `kind: List` with its items.
-    List(Vec<Object>),
+    List(Vec<Self>),
     /// A kind that no rule reads.
     Other(OtherKind),
 }
@@ -455,7 +455,7 @@ impl From<RawObject> for Object {
                 meta,
                 template: spec.template.0.0.template_reference(),
                 claim: spec.claim.0.0.reference(),
-                index: spec.index.0.0.or((!api_version.ends_with("/v1beta2")).then_some(0)),
+                index: spec.index.0.0.or_else(|| (!api_version.ends_with("/v1beta2")).then_some(0)),
                 error: status.error_message.0.0,
             }),
             Some(Kind::Claim) => {

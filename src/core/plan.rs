@@ -241,9 +241,8 @@ impl<'a> Planner<'a> {
         match Lifecycle::of(Arc::clone(template)) {
             Lifecycle::Terminating(terminating) => self.terminating(template, &terminating),
             Lifecycle::Live(_) => {
-                if !meta.has_finalizer(TEMPLATE_FINALIZER)
-                    && !(self.usage.data.is_empty() && self.usage.claims.is_empty())
-                {
+                let used = !self.usage.data.is_empty() || !self.usage.claims.is_empty();
+                if used && !meta.has_finalizer(TEMPLATE_FINALIZER) {
                     let due = self.wake_due(meta, meta.created.unwrap_or(self.since));
                     self.step(
                         Action::Wake,

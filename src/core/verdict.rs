@@ -279,11 +279,8 @@ pub fn join_and(parts: &[String]) -> String {
 /// The first three, then how many are left out.
 pub fn first_three<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let total = names.len();
-    let mut text = names.take(3).collect::<Vec<_>>().join(", ");
-    if total > 3 {
-        text.push_str(&format!(" and {} more", total - 3));
-    }
-    text
+    let text = names.take(3).collect::<Vec<_>>().join(", ");
+    if total > 3 { format!("{text} and {} more", total - 3) } else { text }
 }
 
 #[cfg(test)]

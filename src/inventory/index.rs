@@ -42,7 +42,7 @@ impl Index {
         match kind {
             Kind::Cluster => drop(contents.clusters.remove(name)),
             Kind::IpAddressClaim | Kind::IpClaim => {
-                drop(contents.ip_claims.remove(&(kind, name.into())))
+                drop(contents.ip_claims.remove(&(kind, name.into())));
             }
             Kind::Data => drop(contents.data.remove(name)),
             Kind::Claim => drop(contents.claims.remove(name)),
