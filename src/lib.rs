@@ -11,5 +11,7 @@
 //!
 //! `core` decides everything and does no I/O; the modules around it are thin.
 
+pub mod certificates;
 pub mod core;
 pub mod inventory;
+pub mod server;
