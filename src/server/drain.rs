@@ -9,7 +9,7 @@ use std::{future::Future, pin::Pin, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 /// What the outside asks of a running server.
@@ -36,7 +36,7 @@ impl Signals {
     }
 
     /// The signals of this process: SIGTERM and SIGINT stop, SIGHUP reloads. From here on they
-    /// no longer end the process by themselves.
+    /// no longer end the process by themselves. Must run within a Tokio runtime.
     ///
     /// # Errors
     /// When the system refuses a signal handler.
@@ -108,6 +108,9 @@ pub enum Phase {
     Ended,
 }
 
+/// Time for connections to notice that they are cut.
+const CUT: Duration = Duration::from_secs(1);
+
 /// A second stop came before the first one was done.
 #[derive(Debug)]
 pub(super) struct Aborted;
@@ -148,7 +151,8 @@ pub(super) async fn conduct(
         }
         tracing::warn!(deadline = ?times.deadline, "drain deadline reached, open requests are cut");
         phase.send_replace(Phase::Ended);
-        listening.await;
+        // A handler that never yields cannot be cut; it must not keep the process either.
+        let _ = timeout(CUT, listening).await;
     };
     tokio::select! {
         biased;

@@ -7,10 +7,11 @@
 use std::{
     convert::Infallible,
     io,
+    net::SocketAddr,
     panic::AssertUnwindSafe,
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -98,6 +99,7 @@ impl Listener {
     pub(super) async fn run(self) {
         let slots = Arc::new(Semaphore::new(self.limits.connections));
         let shared = Arc::new(Shared {
+            log: LogPace::default(),
             tls: self.tls,
             router: self.router,
             limits: self.limits,
@@ -118,6 +120,7 @@ impl Listener {
 
 /// What the connections of one port have in common.
 struct Shared {
+    log: LogPace,
     tls: Option<TlsAcceptor>,
     router: Router,
     limits: ConnectionLimits,
@@ -126,20 +129,14 @@ struct Shared {
 }
 
 async fn accept_all(tcp: &TcpListener, shared: &Arc<Shared>, slots: &Arc<Semaphore>) {
-    let mut full = false;
     loop {
-        let free = slots.available_permits();
-        if free == 0 {
-            if !full {
+        if slots.available_permits() == 0 {
+            if shared.log.may_write() {
                 tracing::warn!(limit = shared.limits.connections, "connection limit reached");
             }
-            full = true;
             if let Some(metrics) = &shared.metrics {
                 metrics.connection_limit_reached.inc();
             }
-        } else if free > shared.limits.connections / 10 {
-            // Only now, or the log would repeat itself at every connection around the limit.
-            full = false;
         }
         let Ok(slot) = Arc::clone(slots).acquire_owned().await else {
             return;
@@ -149,10 +146,12 @@ async fn accept_all(tcp: &TcpListener, shared: &Arc<Shared>, slots: &Arc<Semapho
                 let shared = Arc::clone(shared);
                 // Ports differ from one connection to the next, which is all the age needs.
                 let spread = f64::from(peer.port()) / f64::from(u16::MAX) / 4.0;
-                tokio::spawn(async move { shared.connection(stream, slot, spread).await });
+                tokio::spawn(async move { shared.connection(stream, peer, slot, spread).await });
             }
             Err(error) => {
-                tracing::warn!(%error, "connection not accepted");
+                if shared.log.may_write() {
+                    tracing::warn!(%error, "connection not accepted");
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -161,7 +160,13 @@ async fn accept_all(tcp: &TcpListener, shared: &Arc<Shared>, slots: &Arc<Semapho
 
 impl Shared {
     /// One connection from accept to close. `slot` is free again when it returns.
-    async fn connection(&self, tcp: TcpStream, slot: OwnedSemaphorePermit, spread: f64) {
+    async fn connection(
+        &self,
+        tcp: TcpStream,
+        peer: SocketAddr,
+        slot: OwnedSemaphorePermit,
+        spread: f64,
+    ) {
         let _slot = slot;
         let _open = self.metrics.as_ref().map(Open::new);
         // Answers are small and complete: waiting to fill a packet only delays them.
@@ -171,11 +176,11 @@ impl Shared {
             biased;
             () = reached(self.phase.clone(), Phase::Ended) => {}
             () = sleep_until(old + self.limits.idle + OVERDUE) => {}
-            () = self.converse(tcp, old) => {}
+            () = self.converse(tcp, peer, old) => {}
         }
     }
 
-    async fn converse(&self, tcp: TcpStream, old: Instant) {
+    async fn converse(&self, tcp: TcpStream, peer: SocketAddr, old: Instant) {
         let Some(tls) = &self.tls else {
             return self.serve(tcp, old).await;
         };
@@ -187,11 +192,15 @@ impl Shared {
         let failure = match result {
             Some(Ok(stream)) => return self.serve(stream, old).await,
             Some(Err(error)) => {
-                tracing::debug!(%error, "TLS handshake failed");
-                // Only errors of the TLS library itself have this kind.
+                // Only errors of the TLS library itself have this kind. They deserve a line: an
+                // API server that does not trust the certificate says so here and nowhere else.
                 if error.kind() == io::ErrorKind::InvalidData {
+                    if self.log.may_write() {
+                        tracing::warn!(%peer, %error, "TLS handshake failed");
+                    }
                     HandshakeFailure::Tls
                 } else {
+                    tracing::debug!(%peer, %error, "TLS handshake failed");
                     HandshakeFailure::Closed
                 }
             }
@@ -305,6 +314,22 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 /// Returns once the phase is at least `wanted`, or nobody is left to say so.
 async fn reached(mut phase: watch::Receiver<Phase>, wanted: Phase) {
     let _ = phase.wait_for(|phase| *phase >= wanted).await;
+}
+
+/// Keeps peers from filling the log: one line in ten seconds for what they can bring about.
+#[derive(Default)]
+struct LogPace(Mutex<Option<Instant>>);
+
+impl LogPace {
+    fn may_write(&self) -> bool {
+        let now = Instant::now();
+        let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = next.is_none_or(|next| now >= next);
+        if free {
+            *next = Some(now + Duration::from_secs(10));
+        }
+        free
+    }
 }
 
 /// Counts a connection while it is open.

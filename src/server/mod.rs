@@ -23,6 +23,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     pin::pin,
     sync::Arc,
+    time::Duration,
 };
 
 use axum::Router;
@@ -41,6 +42,8 @@ pub use self::{
     tls::{Error as TlsError, TlsFiles},
 };
 use self::{listen::Listener, metrics::ServerMetrics, tls::Certificates};
+
+const LONGEST: Duration = Duration::from_hours(24 * 365);
 
 /// What a server is made from. [`Settings::new`] fills in every default.
 #[derive(Clone, Debug)]
@@ -125,6 +128,14 @@ impl Server {
         now: Timestamp,
     ) -> Result<Self, Error> {
         settings.connections.connections = settings.connections.connections.max(1);
+        for duration in [
+            &mut settings.connections.age,
+            &mut settings.connections.idle,
+            &mut settings.bodies.deadline,
+        ] {
+            // Points in time are computed from these; nobody can tell this from longer.
+            *duration = (*duration).min(LONGEST);
+        }
         let (mut registry, metrics) = metrics.into_parts();
         let reloads = metrics.certificate_reloads.clone();
         let certificates = Certificates::load(settings.tls.clone(), now, reloads).await?;

@@ -110,8 +110,7 @@ async fn malformed_chunks_are_the_client_s_fault() {
         .unwrap();
     // The answer may or may not be written to a connection in this state; it ends either way.
     client.until_closed().await;
-    let refused = server.metric("bodies_refused_total{reason=\"broken\"}").await;
-    assert_eq!(refused, 1);
+    server.until_metric("bodies_refused_total{reason=\"broken\"}", |n| n == 1).await;
     let mut other = server.connect().await;
     assert_eq!(other.get("/").await.unwrap().status, 200);
 }

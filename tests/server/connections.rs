@@ -3,13 +3,19 @@
 use std::time::Duration;
 
 use axum::{Router, response::Redirect, routing::get};
+use metal3_guard::server::Settings;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 use crate::support::{Client, Running, SHORT, router, soon};
 
+fn impatient(settings: &mut Settings) {
+    settings.connections.handshake = SHORT;
+    settings.connections.first_request = SHORT;
+}
+
 #[tokio::test]
 async fn peers_that_stall_are_closed_while_others_are_served() {
-    let server = Running::start(|_| {}).await;
+    let server = Running::start(impatient).await;
     let mut good = server.connect().await;
     assert_eq!(good.get("/").await.unwrap().status, 200);
 
@@ -55,11 +61,11 @@ async fn peers_that_stall_are_closed_while_others_are_served() {
 
 #[tokio::test]
 async fn slow_headers_of_the_first_request_are_closed() {
-    let server = Running::start(|_| {}).await;
+    let server = Running::start(impatient).await;
     let mut slow = server.connect().await;
     slow.send("GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ").await.unwrap();
     slow.until_closed().await;
-    assert_eq!(server.metric("connections_open").await, 0);
+    server.until_metric("connections_open", |n| n == 0).await;
 }
 
 #[tokio::test]
@@ -71,7 +77,7 @@ async fn a_port_check_is_counted_apart() {
 
 #[tokio::test]
 async fn a_kept_connection_may_idle_beyond_the_first_deadline() {
-    let server = Running::start(|_| {}).await;
+    let server = Running::start(impatient).await;
     let mut client = server.connect().await;
     for _ in 0..3 {
         assert_eq!(client.get("/").await.unwrap().status, 200);

@@ -1,12 +1,19 @@
 //! Leaving without breaking a request.
 
-use std::{process::Command, sync::Arc, time::Duration};
+use std::{
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{Router, routing::get};
 use metal3_guard::server::{Error, Metrics, Phase, Readiness, Server, Settings, Signal, Signals};
 use tokio::{net::TcpStream, sync::Semaphore};
 
-use crate::support::{Client, Running, SHORT, soon};
+use crate::support::{Client, ClientOptions, Running, SHORT, connect, soon};
 
 /// `/` answers at once, `/wait` once it gets a permit; `arrived` gets one for each call.
 fn waiting(arrived: &Arc<Semaphore>, leave: &Arc<Semaphore>) -> Router {
@@ -55,7 +62,7 @@ impl Scene {
 async fn draining_answers_everyone_and_closes_with_the_answer() {
     // Long enough that everything up to the closed port happens within it.
     let mut scene =
-        Scene::new(|settings| settings.drain.propagation = Duration::from_secs(2)).await;
+        Scene::new(|settings| settings.drain.propagation = Duration::from_secs(4)).await;
     let mut kept = scene.server.connect().await;
     assert!(!kept.get("/").await.unwrap().closes());
     let mut idle = scene.server.connect().await;
@@ -183,5 +190,53 @@ async fn reloads_are_announced_while_draining_too() {
         scene.server.signals.send(Signal::Reload).await.unwrap();
     }
     drop(busy);
+    scene.server.end().await.unwrap();
+}
+
+/// Clients that keep connections, as API servers do, while the server goes away: they come to
+/// know of it late, and still no request may fail.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_fails_under_load() {
+    let mut scene =
+        Scene::new(|settings| settings.drain.propagation = Duration::from_secs(3)).await;
+    let gone = Arc::new(AtomicBool::new(false));
+    let (address, roots) = (scene.server.address, scene.server.authority.roots());
+    let load: Vec<_> = (0..8)
+        .map(|_| {
+            let (gone, roots) = (Arc::clone(&gone), roots.clone());
+            tokio::spawn(async move {
+                let mut kept = None;
+                let mut answers = 0;
+                while !gone.load(Ordering::Relaxed) {
+                    let mut client = match kept.take() {
+                        Some(client) => client,
+                        None => connect(address, roots.clone(), ClientOptions::default()).await?,
+                    };
+                    let answer = client.get("/").await?;
+                    assert_eq!(answer.status, 200);
+                    answers += 1;
+                    if !answer.closes() {
+                        kept = Some(client);
+                    }
+                }
+                Ok::<_, std::io::Error>(answers)
+            })
+        })
+        .collect();
+    tokio::time::sleep(SHORT).await;
+    scene.server.stop().await;
+    soon(async {
+        while scene.server.readiness.is_ready() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    // The endpoint disappears some time after the server is no longer ready.
+    tokio::time::sleep(SHORT).await;
+    gone.store(true, Ordering::Relaxed);
+    for client in load {
+        let answers = soon(client).await.unwrap().unwrap();
+        assert!(answers > 0);
+    }
     scene.server.end().await.unwrap();
 }

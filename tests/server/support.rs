@@ -15,8 +15,8 @@ use axum::{
 };
 use jiff::Timestamp;
 use metal3_guard::server::{
-    Budget, ConnectionLimits, DrainTimes, Error, Metrics, Readiness, Server, Settings, Signal,
-    Signals, TlsFiles, read,
+    Budget, DrainTimes, Error, Metrics, Readiness, Server, Settings, Signal, Signals, TlsFiles,
+    read,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -36,7 +36,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// Deadlines of the test servers that are meant to strike.
-pub(crate) const SHORT: Duration = Duration::from_millis(300);
+pub(crate) const SHORT: Duration = Duration::from_millis(500);
 /// The name on the certificates.
 pub(crate) const NAME: &str = "guard.system.svc";
 
@@ -111,11 +111,6 @@ impl Files {
         let mut settings = Settings::new(self.tls.clone());
         settings.listen = "127.0.0.1:0".parse().unwrap();
         settings.admin_listen = Some("127.0.0.1:0".parse().unwrap());
-        settings.connections = ConnectionLimits {
-            handshake: SHORT,
-            first_request: SHORT,
-            ..ConnectionLimits::default()
-        };
         settings.drain = DrainTimes { propagation: SHORT, ..DrainTimes::default() };
         settings
     }
