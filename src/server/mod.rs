@@ -127,7 +127,7 @@ impl Server {
         metrics: Metrics,
         now: Timestamp,
     ) -> Result<Self, Error> {
-        settings.connections.connections = settings.connections.connections.max(1);
+        settings.connections.connections = settings.connections.connections.clamp(1, 1_000_000);
         for duration in [
             &mut settings.connections.age,
             &mut settings.connections.idle,
