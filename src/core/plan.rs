@@ -290,7 +290,7 @@ impl<'a> Planner<'a> {
                 Action::Release,
                 write,
                 "nothing needs the template any more, and CAPM3 did not react to being woken",
-                self.grace_due() + self.at.timing.release,
+                after(self.grace_due(), self.at.timing.release),
             );
         }
     }
@@ -471,16 +471,16 @@ impl<'a> Planner<'a> {
     }
 
     fn grace_due(&self) -> Timestamp {
-        self.since + self.at.timing.grace
+        after(self.since, self.at.timing.grace)
     }
 
     /// First after the wake period, then each time after as long as it has been since then.
     fn wake_due(&self, meta: &Meta, since: Timestamp) -> Timestamp {
         let timing = &self.at.timing;
         match meta.woken.filter(|woken| *woken >= since) {
-            None => since + timing.wake,
+            None => after(since, timing.wake),
             Some(woken) => {
-                woken + woken.duration_since(since).max(timing.wake).min(timing.wake_limit)
+                after(woken, woken.duration_since(since).max(timing.wake).min(timing.wake_limit))
             }
         }
     }
@@ -508,12 +508,17 @@ impl<'a> Planner<'a> {
         });
         self.plan.steps.sort_by_key(|step| (step.due.max(now), step.action));
         self.plan.waits.sort_by_key(|wait| wait.cause);
-        let look = now + self.at.timing.look;
+        let look = after(now, self.at.timing.look);
         let scheduled = self.plan.steps.iter().map(|step| step.due).filter(|due| *due > now).min();
         self.plan.next_look =
             (!self.plan.is_empty()).then(|| scheduled.map_or(look, |due| due.min(look)));
         self.plan
     }
+}
+
+/// Times come from objects, where anyone can write the last day of the calendar.
+fn after(start: Timestamp, pause: SignedDuration) -> Timestamp {
+    start.checked_add(pause).unwrap_or(Timestamp::MAX)
 }
 
 fn deleted_at(meta: &Meta) -> Option<Timestamp> {
