@@ -477,7 +477,9 @@ impl<'a> Planner<'a> {
     /// First after the wake period, then each time after as long as it has been since then.
     fn wake_due(&self, meta: &Meta, since: Timestamp) -> Timestamp {
         let timing = &self.at.timing;
-        match meta.woken.filter(|woken| *woken >= since) {
+        // A time further ahead than clocks differ is not a wake-up, and must not put off the next.
+        let latest = after(self.at.now, timing.wake_limit);
+        match meta.woken.filter(|woken| (since..=latest).contains(woken)) {
             None => after(since, timing.wake),
             Some(woken) => {
                 after(woken, woken.duration_since(since).max(timing.wake).min(timing.wake_limit))
