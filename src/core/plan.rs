@@ -372,7 +372,7 @@ impl<'a> Planner<'a> {
             .contents
             .ip_claims
             .values()
-            .filter(|claim| claim.meta.owners.iter().any(|owner| owner.uid == data.meta.uid))
+            .filter(|claim| owned_by(&claim.meta, &data.meta))
             .cloned()
             .collect();
         let mut releasing = Vec::new();
@@ -521,6 +521,13 @@ impl<'a> Planner<'a> {
 /// Times come from objects, where anyone can write the last day of the calendar.
 fn after(start: Timestamp, pause: SignedDuration) -> Timestamp {
     start.checked_add(pause).unwrap_or(Timestamp::MAX)
+}
+
+/// Whether a Metal3Data owns the object. The uid alone would match everything where it is missing.
+fn owned_by(meta: &Meta, data: &Meta) -> bool {
+    meta.owners.iter().any(|owner| {
+        *owner.kind == *Kind::Data.name() && owner.name == data.name && owner.uid == data.uid
+    })
 }
 
 fn deleted_at(meta: &Meta) -> Option<Timestamp> {
