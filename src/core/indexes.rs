@@ -13,7 +13,7 @@ use serde::de::{MapAccess, SeqAccess};
 
 use super::{
     finalizers::applies,
-    lenient::{AnyText, Int, Lenient, Obj, Read},
+    lenient::{AnyText, Int, Lenient, Map, Obj, Read},
     objects::{Kind, Object, Template},
     review::{Operation, Parsed, Review},
     verdict::{Answer, Preflight, Ruling},
@@ -48,7 +48,7 @@ enum Shape {
 }
 
 impl Indexes {
-    /// The readable entries, in the order of the object.
+    /// The readable entries: a list's in its order, an object's by claim.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -83,24 +83,29 @@ impl Indexes {
     /// The entries without `stale`, as after [`Indexes::removal`].
     #[must_use]
     pub fn without(&self, stale: &[Entry]) -> Self {
-        let mut kept = self.clone();
-        kept.entries.retain(|entry| !stale.contains(entry));
-        for (at, entry) in kept.entries.iter_mut().enumerate() {
-            entry.at = if self.shape == Shape::List { at } else { 0 };
+        let stale: BTreeSet<&Entry> = stale.iter().collect();
+        let mut kept = Self { entries: Vec::new(), ..self.clone() };
+        let mut gone = 0;
+        for entry in &self.entries {
+            if stale.contains(entry) {
+                gone += 1;
+            } else {
+                // Positions count what cannot be read too, so they move up by what went before.
+                let at = if self.shape == Shape::List { entry.at - gone } else { 0 };
+                kept.entries.push(Entry { at, ..entry.clone() });
+            }
         }
-        kept
+        if kept.entries.is_empty() && kept.unreadable == 0 { Self::default() } else { kept }
     }
 }
 
 impl<'de> Lenient<'de> for Indexes {
-    fn from_map<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+    fn from_map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         let mut indexes = Self { shape: Shape::Map, ..Self::default() };
-        while let Some((claim, Read(Int(index)))) = map.next_entry::<Box<str>, _>()? {
+        let Map(last) = Map::<Int>::from_map(map)?;
+        for (claim, Int(index)) in last {
             match index {
-                Some(index) => {
-                    indexes.entries.retain(|entry| entry.claim != claim);
-                    indexes.entries.push(Entry { claim, index, at: 0 });
-                }
+                Some(index) => indexes.entries.push(Entry { claim, index, at: 0 }),
                 None => indexes.unreadable += 1,
             }
         }
