@@ -252,6 +252,7 @@ impl<'a> Planner<'a> {
                     );
                 }
                 self.orphans(false);
+                self.note_foreign(None);
             }
         }
     }
@@ -259,7 +260,8 @@ impl<'a> Planner<'a> {
     fn terminating(&mut self, template: &Arc<Template>, terminating: &Terminating<Arc<Template>>) {
         let meta = &template.meta;
         self.orphans(true);
-        self.note_holders(meta);
+        self.note_holders();
+        self.note_foreign(Some(meta));
         let stale = {
             let occupancy = self.at.contents.occupancy(&template.indexes, &self.usage);
             template.indexes.stale(&occupancy)
@@ -348,6 +350,7 @@ impl<'a> Planner<'a> {
             .map(|data| named(Kind::Data, &data.meta))
             .collect();
         self.wait(WaitCause::Draining, attached);
+        self.note_foreign(None);
         for data in self.orphaned() {
             match Lifecycle::of(Arc::clone(&data)) {
                 Lifecycle::Live(live) => self.step(
@@ -391,18 +394,14 @@ impl<'a> Planner<'a> {
         if !claims.is_empty() {
             return;
         }
-        match terminating.strip(DATA_FINALIZER) {
-            Some(write) => self.step(
-                Action::FreeLost,
-                write,
-                "its template is gone, so CAPM3 can never finish it; its IP claims are gone too",
-                self.at.now,
-            ),
-            None => self.wait(WaitCause::ForeignFinalizers, data.meta.finalizers.to_vec()),
+        if let Some(write) = terminating.strip(DATA_FINALIZER) {
+            let reason =
+                "its template is gone, so CAPM3 can never finish it; its IP claims are gone too";
+            self.step(Action::FreeLost, write, reason, self.at.now);
         }
     }
 
-    fn note_holders(&mut self, meta: &Meta) {
+    fn note_holders(&mut self) {
         let machines: Vec<_> = self.live_machines().map(|it| named(Kind::Machine, it)).collect();
         self.wait(WaitCause::Machines, machines);
         let (live, draining): (Vec<_>, Vec<_>) =
@@ -421,9 +420,23 @@ impl<'a> Planner<'a> {
             .collect();
         self.wait(WaitCause::Claims, live);
         self.wait(WaitCause::Draining, draining);
-        let foreign: Vec<_> =
-            meta.finalizers.iter().filter(|it| &***it != TEMPLATE_FINALIZER).cloned().collect();
-        self.wait(WaitCause::ForeignFinalizers, foreign);
+    }
+
+    /// Finalizers that are not CAPM3's, on the template and on its terminating Metal3Data.
+    fn note_foreign(&mut self, template: Option<&Meta>) {
+        let of_template = template
+            .into_iter()
+            .flat_map(|meta| &meta.finalizers)
+            .filter(|it| &***it != TEMPLATE_FINALIZER)
+            .cloned();
+        let data = self.usage.data.values().map(|it| &it.meta).filter(|meta| meta.terminating());
+        let of_data = data.flat_map(|meta| {
+            let all = meta.finalizers.iter().map(|it| &**it);
+            let foreign = all.filter(|it| ![CLAIM_FINALIZER, DATA_FINALIZER].contains(it));
+            foreign.map(|it| format!("{it} on {}", named(Kind::Data, meta)).into())
+        });
+        let names = of_template.chain(of_data).collect();
+        self.wait(WaitCause::ForeignFinalizers, names);
     }
 
     /// Notes what is paused; whether that keeps the plan from doing more than waking.
