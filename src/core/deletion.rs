@@ -256,3 +256,6 @@ fn unnamed(review: &Review<'_>) -> Ruling {
     };
     Ruling::deny("deletion.unreadable", denial)
 }
+
+#[cfg(test)]
+mod tests;

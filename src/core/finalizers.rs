@@ -301,3 +301,6 @@ struct MetadataFields {
 struct Nothing;
 
 impl Lenient<'_> for Nothing {}
+
+#[cfg(test)]
+mod tests;

@@ -203,3 +203,6 @@ pub fn judge(
     }
     Ruling::patch("indexes.pruned", patch).note("indexes-pruned", stale.len().to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,4 +24,6 @@ pub mod references;
 pub mod release;
 pub mod review;
 pub mod teardown;
+#[cfg(test)]
+mod testing;
 pub mod verdict;

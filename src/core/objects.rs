@@ -626,3 +626,6 @@ impl From<RawOwner> for Owner {
         Self { kind: raw.kind.0.or_empty(), name: raw.name.0.or_empty(), uid: raw.uid.0.or_empty() }
     }
 }
+
+#[cfg(test)]
+mod tests;

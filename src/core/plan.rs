@@ -550,3 +550,6 @@ fn deleted_at(meta: &Meta) -> Option<Timestamp> {
 fn named(kind: Kind, meta: &Meta) -> Box<str> {
     format!("{kind}/{}", meta.name).into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -173,3 +173,6 @@ fn referenced(object: &Object) -> Option<&Reference> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -120,3 +120,6 @@ pub fn judge(question: &Question, answer: &Answer<impl AsRef<Usage>>) -> Ruling 
     };
     Ruling::deny("release.needed", denial)
 }
+
+#[cfg(test)]
+mod tests;
