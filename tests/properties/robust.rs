@@ -209,6 +209,20 @@ proptest! {
         }
     }
 
+    /// A snapshot's YAML and a review's JSON must mean the same object.
+    #[test]
+    fn yaml_reads_like_json(object in any_object()) {
+        let text = object.to_string();
+        let json = Object::from_json(&text).unwrap();
+        match serde_saphyr::from_str::<Object>(&text) {
+            Ok(yaml) => prop_assert_eq!(yaml, json),
+            // YAML takes no unprintable characters.
+            Err(error) => prop_assert!(
+                text.chars().any(|c| !(' '..='~').contains(&c)), "{}: {}", error, text
+            ),
+        }
+    }
+
     #[test]
     fn no_namespace_makes_a_plan_panic(
         objects in vec(any_object(), 0..6),
@@ -233,5 +247,33 @@ proptest! {
                 prop_assert!(!wait.to_string().is_empty());
             }
         }
+    }
+}
+
+/// Scalars that JSON has not: none of them may spoil the object around it.
+#[test]
+fn yaml_scalars_read_as_text_or_as_missing() {
+    for (field, scalar) in [
+        ("deletionTimestamp", "2026-01-01T00:00:00Z"),
+        ("generation", "99999999999999999999999999"),
+        ("generation", "-99999999999999999999999999"),
+        ("uid", "0x10"),
+        ("uid", "-.nan"),
+        ("uid", "~"),
+        ("uid", "!!binary aGVsbG8="),
+        ("resourceVersion", "18446744073709551616"),
+        ("labels", "!custom {a: b}"),
+        ("uid", "&anchor x"),
+    ] {
+        let yaml = format!(
+            "apiVersion: infrastructure.cluster.x-k8s.io/v1beta1\nkind: Metal3Data\nmetadata:\n  \
+             name: workers-0\n  {field}: {scalar}\nspec:\n  template: {{name: workers}}\n"
+        );
+        let object = match serde_saphyr::from_str::<Object>(&yaml) {
+            Ok(Object::Data(data)) => data,
+            other => panic!("{field}: {scalar}: {other:?}"),
+        };
+        assert_eq!(&*object.template.unwrap().name, "workers");
+        assert_eq!(object.meta.terminating(), field == "deletionTimestamp", "{scalar}");
     }
 }
