@@ -12,6 +12,7 @@ use crate::core::{
     verdict::Answer,
 };
 
+pub mod demo;
 pub mod index;
 pub mod snapshot;
 
