@@ -41,10 +41,10 @@ fn main() -> io::Result<()> {
         }
         // 100 000 files are room that the next layout needs.
         if path.is_dir() {
-            fs::remove_dir_all(&path)?
+            fs::remove_dir_all(&path)?;
         } else {
-            fs::remove_file(&path)?
-        };
+            fs::remove_file(&path)?;
+        }
     }
     Ok(())
 }
@@ -134,8 +134,9 @@ impl Object {
     /// As `kubectl get -o yaml` shows it.
     fn yaml(&self) -> String {
         let Self { kind, name, namespace, number, finalizers, rest } = self;
-        let finalizers: String =
+        let finalizers: Vec<_> =
             finalizers.iter().map(|it| format!("  - {it}.{GROUP}\n")).collect();
+        let finalizers = finalizers.concat();
         format!(
             "apiVersion: {GROUP}/v1beta1\nkind: {kind}\nmetadata:\n  annotations:\n    \
              metal3.io/BareMetalHost: {namespace}/host-{number}\n  creationTimestamp: \

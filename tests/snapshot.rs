@@ -16,10 +16,11 @@ use std::{
 use metal3_guard::{
     core::{
         objects::{Kind, Object, Usage},
+        release,
         verdict::Answer,
     },
     inventory::{
-        Inventory,
+        Inventory, Need,
         snapshot::{LoadError, MAX_SKIPPED_KINDS, Snapshot},
     },
 };
@@ -89,7 +90,9 @@ fn usage(snapshot: &Snapshot, template: &str) -> Usage {
 }
 
 fn usage_in(snapshot: &Snapshot, namespace: &str, template: &str) -> Usage {
-    (*verified(snapshot.usage(namespace, template, Instant::now()))).clone()
+    let question =
+        release::Question { namespace: namespace.into(), name: template.into(), uid: "".into() };
+    (*verified(snapshot.usage(Need::Release(&question), Instant::now()))).clone()
 }
 
 /// An answer that is there at once: nothing drives the future but this one poll.

@@ -50,6 +50,22 @@ impl Contents {
         None
     }
 
+    /// The names of the objects of one kind.
+    pub fn names(&self, kind: Kind) -> Vec<Box<str>> {
+        match kind {
+            Kind::Cluster => self.clusters.keys().cloned().collect(),
+            Kind::Data => self.data.keys().cloned().collect(),
+            Kind::Claim => self.claims.keys().cloned().collect(),
+            Kind::Template => self.templates.keys().cloned().collect(),
+            Kind::Machine => self.machines.keys().cloned().collect(),
+            Kind::MachineTemplate => self.machine_templates.keys().cloned().collect(),
+            Kind::IpClaim | Kind::IpAddressClaim => {
+                let ours = self.ip_claims.keys().filter(|(known, _)| *known == kind);
+                ours.map(|(_, name)| name.clone()).collect()
+            }
+        }
+    }
+
     /// Everything that names `template`. Looks at every object: keep an index where that matters.
     pub fn usage(&self, template: &str) -> Usage {
         Usage {

@@ -37,6 +37,12 @@ impl Question {
         }
     }
 
+    /// Of what names the template, what stands against its deletion (steps 5 to 7), sorted by kind
+    /// and name.
+    pub fn holders<'a>(&self, usage: &'a Usage) -> Vec<(Kind, &'a Meta)> {
+        holders(self, usage).all
+    }
+
     fn subject(&self) -> Subject {
         Subject::template(&self.namespace, &self.name, &self.uid)
     }
@@ -213,11 +219,15 @@ fn named(kind: Kind, meta: &Meta) -> String {
 /// Step 8: nothing holds it; say what is still on its way out and what would break.
 fn draining(usage: &Usage) -> Ruling {
     let mut ruling = Ruling::allow("deletion.free");
-    if !usage.claims.is_empty() || !usage.data.is_empty() {
+    let draining: Vec<_> = [(usage.claims.len(), Kind::Claim), (usage.data.len(), Kind::Data)]
+        .into_iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, kind)| count(number, kind))
+        .collect();
+    if !draining.is_empty() {
         ruling = ruling.warn(format!(
-            "{} and {} still drain; CAPM3 keeps the template until they are gone",
-            count(usage.claims.len(), Kind::Claim),
-            count(usage.data.len(), Kind::Data),
+            "{} still to drain; CAPM3 keeps the template until they are gone",
+            join_and(&draining)
         ));
     }
     for template in usage.machine_templates.values().filter(|it| !it.meta.terminating()) {

@@ -11,9 +11,14 @@ use serde::{
 };
 
 /// A type that can be read from some JSON types and is missing in all others.
-pub(super) trait Lenient<'de>: Default {
+pub(crate) trait Lenient<'de>: Default {
     fn from_text(_text: &str) -> Self {
         Self::default()
+    }
+
+    /// Text without escapes, which lives as long as the input.
+    fn from_borrowed(text: &'de str) -> Self {
+        Self::from_text(text)
     }
 
     fn from_integer(_number: i64) -> Self {
@@ -37,7 +42,7 @@ pub(super) trait Lenient<'de>: Default {
 
 /// Any non-empty text.
 #[derive(Debug, Default)]
-pub(super) struct Text(pub(super) Option<Box<str>>);
+pub(crate) struct Text(pub(crate) Option<Box<str>>);
 
 impl Lenient<'_> for Text {
     fn from_text(text: &str) -> Self {
@@ -46,14 +51,14 @@ impl Lenient<'_> for Text {
 }
 
 impl Text {
-    pub(super) fn or_empty(self) -> Box<str> {
+    pub(crate) fn or_empty(self) -> Box<str> {
         self.0.unwrap_or_default()
     }
 }
 
 /// A text that is there, empty or not: an annotation's key counts even with an empty value.
 #[derive(Debug, Default)]
-pub(super) struct AnyText(pub(super) Option<Box<str>>);
+pub(crate) struct AnyText(pub(crate) Option<Box<str>>);
 
 impl Lenient<'_> for AnyText {
     fn from_text(text: &str) -> Self {
@@ -63,7 +68,7 @@ impl Lenient<'_> for AnyText {
 
 /// A whole number that fits 64 bits.
 #[derive(Debug, Default)]
-pub(super) struct Int(pub(super) Option<i64>);
+pub(crate) struct Int(pub(crate) Option<i64>);
 
 impl Lenient<'_> for Int {
     fn from_integer(number: i64) -> Self {
@@ -73,7 +78,7 @@ impl Lenient<'_> for Int {
 
 /// `true`; everything else is false.
 #[derive(Debug, Default)]
-pub(super) struct Flag(pub(super) bool);
+pub(crate) struct Flag(pub(crate) bool);
 
 impl Lenient<'_> for Flag {
     fn from_bool(value: bool) -> Self {
@@ -83,7 +88,7 @@ impl Lenient<'_> for Flag {
 
 /// An object read by `T`'s own derive.
 #[derive(Debug, Default)]
-pub(super) struct Obj<T>(pub(super) T);
+pub(crate) struct Obj<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de> + Default> Lenient<'de> for Obj<T> {
     fn from_map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
@@ -91,9 +96,25 @@ impl<'de, T: Deserialize<'de> + Default> Lenient<'de> for Obj<T> {
     }
 }
 
+/// As [`Obj`], but knowing whether there was an object.
+#[derive(Debug)]
+pub(crate) struct Maybe<T>(pub(crate) Option<T>);
+
+impl<T> Default for Maybe<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Lenient<'de> for Maybe<T> {
+    fn from_map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(|object| Self(Some(object)))
+    }
+}
+
 /// A list, each element read on its own.
 #[derive(Debug)]
-pub(super) struct List<T>(pub(super) Vec<T>);
+pub(crate) struct List<T>(pub(crate) Vec<T>);
 
 impl<T> Default for List<T> {
     fn default() -> Self {
@@ -113,7 +134,7 @@ impl<'de, T: Lenient<'de>> Lenient<'de> for List<T> {
 
 /// A map with keys that are not known beforehand. The last of two equal keys wins.
 #[derive(Debug)]
-pub(super) struct Map<T>(pub(super) BTreeMap<Box<str>, T>);
+pub(crate) struct Map<T>(pub(crate) BTreeMap<Box<str>, T>);
 
 impl<T> Default for Map<T> {
     fn default() -> Self {
@@ -133,7 +154,7 @@ impl<'de, T: Lenient<'de>> Lenient<'de> for Map<T> {
 
 /// Deserializes a [`Lenient`] type from whatever is there; use as a field's type.
 #[derive(Debug, Default)]
-pub(super) struct Read<T>(pub(super) T);
+pub(crate) struct Read<T>(pub(crate) T);
 
 impl<'de, T: Lenient<'de>> Deserialize<'de> for Read<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -152,6 +173,10 @@ impl<'de, T: Lenient<'de>> Visitor<'de> for AnyType<T> {
 
     fn visit_str<E>(self, text: &str) -> Result<T, E> {
         Ok(T::from_text(text))
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<T, E> {
+        Ok(T::from_borrowed(text))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<T, E> {

@@ -11,13 +11,15 @@
 //! | [`references`] | may this object start to use that template? |
 //! | [`release`] | may CAPM3's finalizer go? |
 //! | [`plan`] | what to do about what is stuck |
+//! | [`diagnosis`] | what holds what, in words |
 //! | [`teardown`] | delete first, strip after |
 
 pub mod contents;
 pub mod deletion;
+pub mod diagnosis;
 pub mod finalizers;
 pub mod indexes;
-mod lenient;
+pub(crate) mod lenient;
 pub mod objects;
 pub mod plan;
 pub mod references;

@@ -121,6 +121,8 @@ pub enum Action {
     Release,
     /// Delete an IP claim of a Metal3Data without a template.
     DeleteIpClaim,
+    /// Take CAPM3's finalizer off such an IP claim once it is terminating.
+    FreeIpClaim,
     /// Take the data finalizer off a Metal3Data without a template.
     FreeLost,
 }
@@ -135,6 +137,7 @@ impl Action {
             Self::FreeOrphan => "free-orphan",
             Self::Release => "release",
             Self::DeleteIpClaim => "delete-ip-claim",
+            Self::FreeIpClaim => "free-ip-claim",
             Self::FreeLost => "free-lost",
         }
     }
@@ -387,7 +390,17 @@ impl<'a> Planner<'a> {
                     "its Metal3Data is being deleted without a template; its address must go first",
                     self.at.now,
                 ),
-                Lifecycle::Terminating(_) => releasing.push(named(claim.kind, &claim.meta)),
+                // CAPM3 puts its own finalizer on the IP claims that it makes, and only the data
+                // controller, which waits for the template, would take it off.
+                Lifecycle::Terminating(claimed) => match claimed.strip(DATA_FINALIZER) {
+                    Some(write) => self.step(
+                        Action::FreeIpClaim,
+                        write,
+                        "its Metal3Data has no template, so CAPM3 never takes this finalizer off",
+                        self.at.now,
+                    ),
+                    None => releasing.push(named(claim.kind, &claim.meta)),
+                },
             }
         }
         self.wait(WaitCause::IpClaims, releasing);

@@ -36,7 +36,7 @@ mod tests {
             plan::{Action, Plan, Scope, Situation, Timing, plan},
             verdict::Answer,
         },
-        inventory::{Answering, Inventory},
+        inventory::{Answering, Inventory, Need},
     };
 
     fn verified<F>(answering: Answering<'_, F>) -> F {
@@ -92,9 +92,9 @@ mod tests {
         let demo = snapshot().unwrap();
         let metal3 = contents(&demo, "metal3");
         for (template, holders) in [("prod-workers", 3), ("edge-workers", 1), ("old-workers", 0)] {
-            let usage = verified(demo.usage("metal3", template, Instant::now()));
-            assert_eq!(usage.machines.len(), holders, "{template}");
             let question = Question::about(&metal3.templates[template].meta);
+            let usage = verified(demo.usage(Need::Deletion(&question), Instant::now()));
+            assert_eq!(usage.machines.len(), holders, "{template}");
             let ruling = deletion::judge(&question, &Answer::Verified(usage));
             assert_eq!(ruling.denial().is_some(), holders > 0, "{template}: {ruling:?}");
         }

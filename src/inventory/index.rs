@@ -55,6 +55,22 @@ impl Index {
         }
     }
 
+    /// Removes every object of a kind that is not there any more.
+    pub fn keep_only(&mut self, kind: Kind, is_there: impl Fn(&str, &str) -> bool) {
+        let gone: Vec<(Box<str>, Box<str>)> = self
+            .namespaces
+            .iter()
+            .flat_map(|(namespace, space)| {
+                let names = space.contents.names(kind).into_iter();
+                names.map(move |name| (namespace.clone(), name))
+            })
+            .filter(|(namespace, name)| !is_there(namespace, name))
+            .collect();
+        for (namespace, name) in gone {
+            self.remove(kind, &namespace, &name);
+        }
+    }
+
     /// Everything that names a template.
     pub fn usage(&self, namespace: &str, template: &str) -> Arc<Usage> {
         let space = self.namespaces.get(namespace);

@@ -6,12 +6,15 @@ use tokio::time::Instant;
 
 use crate::core::{
     contents::Contents,
+    deletion,
     indexes::{self, Occupancy},
-    objects::Usage,
+    objects::{Kind, Meta, Usage},
     references::{self, Target},
+    release,
     verdict::Answer,
 };
 
+pub mod cluster;
 pub mod demo;
 pub mod index;
 pub mod snapshot;
@@ -26,12 +29,7 @@ pub type Answering<'a, F> = Pin<Box<dyn Future<Output = Answer<F>> + Send + 'a>>
 /// send it included.
 pub trait Inventory: Send + Sync + std::fmt::Debug {
     /// Everything that names a template, for its deletion or release.
-    fn usage<'a>(
-        &'a self,
-        namespace: &'a str,
-        template: &'a str,
-        deadline: Instant,
-    ) -> Answering<'a, Arc<Usage>>;
+    fn usage<'a>(&'a self, need: Need<'a>, deadline: Instant) -> Answering<'a, Arc<Usage>>;
 
     /// Which entries of a template's indexes are true.
     fn occupancy<'a>(
@@ -56,4 +54,39 @@ pub trait Inventory: Send + Sync + std::fmt::Debug {
 
     /// The namespaces that hold something a rule reads, in order.
     fn namespaces(&self, deadline: Instant) -> Answering<'_, Vec<Box<str>>>;
+}
+
+/// For which verdict the users of a template are wanted: it decides which of them count.
+#[derive(Clone, Copy, Debug)]
+pub enum Need<'a> {
+    /// The template's deletion.
+    Deletion(&'a deletion::Question),
+    /// The release of its finalizer.
+    Release(&'a release::Question),
+}
+
+impl<'a> Need<'a> {
+    /// The template's namespace.
+    pub fn namespace(self) -> &'a str {
+        match self {
+            Self::Deletion(question) => &question.namespace,
+            Self::Release(question) => &question.namespace,
+        }
+    }
+
+    /// The template's name.
+    pub fn template(self) -> &'a str {
+        match self {
+            Self::Deletion(question) => &question.name,
+            Self::Release(question) => &question.name,
+        }
+    }
+
+    /// Of what names the template, what stands against the write.
+    pub fn holders(self, usage: &Usage) -> Vec<(Kind, &Meta)> {
+        match self {
+            Self::Deletion(question) => question.holders(usage),
+            Self::Release(_) => release::blockers(usage),
+        }
+    }
 }

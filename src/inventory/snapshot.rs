@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
 use super::{
-    Answering, Inventory,
+    Answering, Inventory, Need,
     index::{Index, identity},
 };
 use crate::core::{
@@ -192,13 +192,8 @@ impl fmt::Display for Loaded {
 
 /// Every answer is verified: there is nothing newer than the files as they were read.
 impl Inventory for Snapshot {
-    fn usage<'a>(
-        &'a self,
-        namespace: &'a str,
-        template: &'a str,
-        _deadline: Instant,
-    ) -> Answering<'a, Arc<Usage>> {
-        verified(self.state.load().index.usage(namespace, template))
+    fn usage<'a>(&'a self, need: Need<'a>, _deadline: Instant) -> Answering<'a, Arc<Usage>> {
+        verified(self.state.load().index.usage(need.namespace(), need.template()))
     }
 
     fn occupancy<'a>(

@@ -56,6 +56,13 @@ fn a_person_frees_lost_data_one_step_after_the_other() {
         let plan = person(&[one.clone(), owned(Kind::IpAddressClaim, "ip-b").terminating()]);
         assert_eq!((actions(&plan), causes(&plan)), (vec![], vec![WaitCause::IpClaims]));
 
+        // CAPM3's own finalizer on an IP claim comes off with the data controller only.
+        let held = owned(Kind::IpClaim, "ip-a").finalizers(&[DATA_FINALIZER]);
+        let plan = person(&[one.clone(), held.clone()]);
+        assert_eq!(actions(&plan), [Action::DeleteIpClaim], "a live one is deleted first");
+        let plan = person(&[one.clone(), held.terminating()]);
+        assert_eq!(due(&plan, 0), [(Action::FreeIpClaim, "ip-a".into())]);
+
         let plan = person(&[one]);
         assert_eq!(due(&plan, 0), [(Action::FreeLost, "workers-0".into())]);
     }
