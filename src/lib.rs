@@ -11,6 +11,7 @@
 //!
 //! `core` decides everything and does no I/O; the modules around it are thin.
 
+pub mod admission;
 pub mod certificates;
 pub mod core;
 pub mod inventory;
