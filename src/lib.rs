@@ -13,6 +13,7 @@
 
 pub mod admission;
 pub mod certificates;
+pub mod cli;
 pub mod core;
 pub mod inventory;
 pub mod server;

@@ -1,0 +1,215 @@
+//! `serve`: checked settings, then the server until it is told to stop.
+
+use std::{
+    io::Write as _,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use prometheus_client::registry::Registry;
+use tokio::{task::JoinSet, time::Instant};
+use tracing_subscriber::EnvFilter;
+
+use super::{
+    Failure, Outcome, Source,
+    args::{LogFormat, ServeArgs, StateArgs},
+    cluster,
+};
+use crate::{
+    admission::{self, Admission, Patience, ReviewMetrics},
+    certificates,
+    inventory::{cluster::Cluster, snapshot::Snapshot},
+    server::{self, Gate, Metrics, Readiness, Server, Settings, Signals, TlsFiles},
+};
+
+mod curl;
+
+pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
+    start_log(args.log, &args.log_level)?;
+    // From here on a signal is ours, also one that comes while the state loads.
+    let signals = Signals::of_process()
+        .map_err(|error| Failure::Unverified(format!("cannot handle signals: {error}")))?;
+    let settings = settings(&args)?;
+    let ca = args.state.demo.then(|| args.demo_certs.join(certificates::CA_FILE));
+    let readiness = Readiness::new();
+    let mut metrics = Metrics::new();
+    let reviews = ReviewMetrics::new();
+    reviews.register(metrics.registry());
+    let facts = Facts::start(&args.state, &readiness, metrics.registry()).await?;
+    let server = Server::bind(settings, readiness, metrics, Timestamp::now())
+        .await
+        .map_err(|error| failed(&error))?;
+    if let Source::Snapshot(snapshot) = &facts.source {
+        tokio::spawn(reload(Arc::clone(snapshot), server.reloads()));
+    }
+    let admission = Admission {
+        inventory: facts.source.inventory(),
+        additions: args.finalizer_additions.into(),
+        patience: Patience::default(),
+        metrics: reviews,
+    };
+    let router = admission::router(admission, server.budget());
+
+    tracing::info!(what = "webhooks", address = %server.address(), "listening");
+    if let Some(address) = server.admin_address() {
+        tracing::info!(what = "admin", address = %address, "listening");
+    }
+    if let Some(ca) = ca {
+        let ca = std::path::absolute(&ca).unwrap_or(ca);
+        let lines = curl::lines(&ca, server.address());
+        // The connection is accepted from the bind on, so a line pasted now gets its answer.
+        let mut out = std::io::stdout().lock();
+        out.write_all(lines.as_bytes())?;
+        out.flush()?;
+    }
+    server.serve(router, signals).await.map_err(|error| failed(&error))?;
+    Ok(Outcome::Good)
+}
+
+/// The facts of a running guard, with what makes it ready.
+struct Facts {
+    source: Source,
+    /// A gate closes when it is dropped.
+    _gates: Vec<Gate>,
+    /// Opens the gates of a cluster; ends with this.
+    _opener: JoinSet<()>,
+}
+
+impl Facts {
+    /// Loads the state, or starts the watches. A cluster need not answer yet: until it does, the
+    /// guard is not ready and its verdicts say why.
+    async fn start(
+        args: &StateArgs,
+        readiness: &Readiness,
+        registry: &mut Registry,
+    ) -> Result<Self, Failure> {
+        let mut opener = JoinSet::new();
+        let state = args.clone();
+        let loading = tokio::task::spawn_blocking(move || super::snapshot(&state));
+        let loaded = loading.await.map_err(|error| {
+            Failure::Unverified(format!("loading the state ended early: {error}"))
+        })?;
+        if let Some(snapshot) = loaded? {
+            let gate = readiness.register("state");
+            gate.open();
+            tracing::info!(state = %snapshot.loaded(), "loaded");
+            let source = Source::Snapshot(Arc::new(snapshot));
+            return Ok(Self { source, _gates: vec![gate], _opener: opener });
+        }
+        let cluster = Arc::new(Cluster::watched(cluster::client(args).await?));
+        registry.register_collector(Box::new(cluster.health().clone()));
+        let gate = readiness.register("cluster");
+        opener.spawn(open_when_answering(Arc::clone(&cluster), gate));
+        Ok(Self { source: Source::Cluster(cluster), _gates: Vec::new(), _opener: opener })
+    }
+}
+
+/// Opens the gate once the kinds are known and either all watches have synced or live reads are
+/// proven to work. It stays open: an API server that restarts must not take the guard down.
+async fn open_when_answering(cluster: Arc<Cluster>, gate: Gate) {
+    const PROOF: Duration = Duration::from_secs(5);
+    loop {
+        let deadline = Instant::now() + PROOF;
+        let proven = match cluster.discover(deadline).await {
+            Ok(()) => tokio::select! {
+                () = cluster.health().wait_synced() => Ok(()),
+                proven = cluster.prove_reads(deadline) => proven,
+            },
+            Err(unverified) => Err(unverified),
+        };
+        match proven {
+            Ok(()) => break,
+            Err(unverified) => gate.close(unverified.why),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    gate.open();
+    std::future::pending::<()>().await;
+}
+
+fn failed(error: &server::Error) -> Failure {
+    match error {
+        server::Error::Aborted => Failure::Unverified(error.to_string()),
+        server::Error::Bind { .. } | server::Error::Tls(_) => Failure::Usage(error.to_string()),
+    }
+}
+
+fn settings(args: &ServeArgs) -> Result<Settings, Failure> {
+    let demo = args.state.demo;
+    let host = if demo { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+    let listen = args.listen.unwrap_or_else(|| SocketAddr::from((host, 8443)));
+    let admin = args.admin_listen.unwrap_or_else(|| SocketAddr::from((host, 8080)));
+    let (cert, key) = match (&args.tls_cert, &args.tls_key) {
+        (Some(cert), Some(key)) if !demo => (cert.clone(), key.clone()),
+        _ if demo => demo_certificates(args, [listen, admin])?,
+        _ => {
+            return Err(Failure::Usage(
+                "serve needs --tls-cert and --tls-key; make a pair for a test with 'metal3-guard \
+                 certs --out DIR --dns localhost --ip 127.0.0.1', or try 'serve --demo'"
+                    .into(),
+            ));
+        }
+    };
+    let mut settings = Settings::new(TlsFiles {
+        client_ca: args.client_ca.clone(),
+        client_names: args.client_name.clone(),
+        ..TlsFiles::new(cert, key)
+    });
+    settings.listen = listen;
+    settings.admin_listen = Some(admin);
+    settings.drain.propagation = Duration::from_secs(args.drain_delay.into());
+    Ok(settings)
+}
+
+/// A new pair at each start: nobody can come to rely on it.
+fn demo_certificates(
+    args: &ServeArgs,
+    addresses: [SocketAddr; 2],
+) -> Result<(PathBuf, PathBuf), Failure> {
+    if args.tls_cert.is_some() {
+        return Err(Failure::Usage(
+            "--demo makes its own certificate; leave --tls-cert out".into(),
+        ));
+    }
+    if let Some(open) = addresses.iter().find(|address| !address.ip().is_loopback()) {
+        return Err(Failure::Usage(format!(
+            "--demo serves a made-up state and listens on loopback only, not on {open}"
+        )));
+    }
+    let ips = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    let made = certificates::generate(&["localhost".into()], &ips, Timestamp::now())
+        .and_then(|bundle| bundle.write(&args.demo_certs, true));
+    let [_, cert, key] = made.map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok((cert, key))
+}
+
+/// Loads the state again at each SIGHUP; the old state stays when the new one does not load.
+async fn reload(snapshot: Arc<Snapshot>, mut reloads: tokio::sync::watch::Receiver<u64>) {
+    while reloads.changed().await.is_ok() {
+        let again = Arc::clone(&snapshot);
+        match tokio::task::spawn_blocking(move || again.reload()).await {
+            Ok(Ok(loaded)) => tracing::info!(state = %loaded, "state reloaded"),
+            Ok(Err(error)) => tracing::error!(%error, "the state stays as it was"),
+            Err(error) => tracing::error!(%error, "the state stays as it was"),
+        }
+    }
+}
+
+fn start_log(format: LogFormat, filter: &str) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        Failure::Usage(format!("--log-level {filter:?}: {error}; try error, warn, info or debug"))
+    })?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false);
+    let started = match format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().flatten_event(true).with_current_span(false).try_init(),
+    };
+    started.map_err(|error| Failure::Unverified(format!("cannot start the log: {error}")))
+}

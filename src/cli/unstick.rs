@@ -1,0 +1,54 @@
+//! `unstick`: the plan that frees a template, printed and not carried out.
+
+use std::io::Write;
+
+use jiff::Timestamp;
+
+use super::{
+    Failure, Outcome,
+    args::{Output, UnstickArgs},
+    contents,
+    diagnose::write_steps,
+    load, missing, text,
+};
+use crate::core::diagnosis::{self, State};
+
+pub(super) async fn run(args: &UnstickArgs, out: &mut impl Write) -> Result<Outcome, Failure> {
+    let UnstickArgs { name, namespace, .. } = args;
+    let inventory = load(&args.state).await?;
+    let contents = contents(&*inventory, namespace).await?;
+    let names = contents.template_names();
+    if !names.iter().any(|known| **known == **name) {
+        return Err(missing(&names, namespace, name));
+    }
+    let now = Timestamp::now();
+    let report = diagnosis::template(&contents, name, now);
+    let idle = report.steps.is_empty() && report.waits_for.is_empty();
+    match args.output {
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut *out, &report).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        }
+        Output::Text => {
+            let state = match report.state {
+                State::Live => "is live".into(),
+                State::Terminating => {
+                    format!("is terminating since {}", text::since(report.since, now))
+                }
+                State::Missing => "does not exist any more".into(),
+            };
+            writeln!(out, "Metal3DataTemplate {namespace}/{name} {state}")?;
+            if idle {
+                writeln!(out, "  there is nothing to do")?;
+            }
+            for wait in &report.waits_for {
+                writeln!(out, "  waits for {}", text::one_line(wait))?;
+            }
+            write_steps(&report, now, out)?;
+            if !report.steps.is_empty() {
+                writeln!(out, "dry run: nothing was changed")?;
+            }
+        }
+    }
+    Ok(if idle { Outcome::Good } else { Outcome::Found })
+}
