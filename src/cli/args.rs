@@ -27,6 +27,8 @@ pub(super) enum Command {
     Unstick(UnstickArgs),
     /// Make a CA and a serving certificate for tests and demos.
     Certs(CertsArgs),
+    /// Print what to apply to a cluster for the guard to work in it.
+    Manifests(ManifestsArgs),
     /// Print a completion script.
     Completions {
         /// The shell to complete for.
@@ -201,4 +203,22 @@ pub(super) struct CertsArgs {
     /// Replace files that are there.
     #[arg(long)]
     pub(super) force: bool,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ManifestsArgs {
+    /// How the guard is reached and where its certificate comes from.
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) overlay: Overlay,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Overlay {
+    /// In the cluster; the Secret metal3-guard-tls and the caBundle are yours to make.
+    #[default]
+    Base,
+    /// In the cluster, with certificates from cert-manager.
+    CertManager,
+    /// Outside the cluster: webhooks that call 127.0.0.1:8443, and an account, no server.
+    LocalUrl,
 }

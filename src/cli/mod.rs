@@ -23,6 +23,7 @@ mod can_delete;
 mod certs;
 mod cluster;
 mod diagnose;
+mod manifests;
 mod review;
 mod serve;
 mod text;
@@ -94,6 +95,7 @@ fn execute(command: Command) -> Result<Outcome, Failure> {
         Command::Diagnose(args) => runtime(false)?.block_on(diagnose::run(&args, &mut out)),
         Command::Unstick(args) => runtime(false)?.block_on(unstick::run(&args, &mut out)),
         Command::Certs(args) => certs::run(&args, &mut out),
+        Command::Manifests(args) => manifests::run(&args, &mut out),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "metal3-guard", &mut script);
