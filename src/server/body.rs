@@ -70,6 +70,13 @@ impl Budget {
     }
 }
 
+impl Default for Budget {
+    /// The default limits, with refusals counted in no registry: for a router without a server.
+    fn default() -> Self {
+        Self::new(BodyLimits::default(), Counted::new())
+    }
+}
+
 impl Collector for Budget {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let bytes = i64::try_from(self.bytes_in_flight()).unwrap_or(i64::MAX);
