@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, net::SocketAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::FalseyValueParser};
 use clap_complete::Shell;
 
 /// Keeps Metal3DataTemplates from getting stuck, and says what blocks what.
@@ -17,7 +17,7 @@ pub(super) struct Cli {
 pub(super) enum Command {
     /// Answer admission reviews over HTTPS.
     Serve(Box<ServeArgs>),
-    /// Put `AdmissionReviews` to the rules and print the verdicts.
+    /// Put AdmissionReviews to the rules and print the verdicts.
     Review(ReviewArgs),
     /// Say whether a template may be deleted now, and what holds it.
     CanDelete(CanDeleteArgs),
@@ -37,19 +37,20 @@ pub(super) enum Command {
 }
 
 /// Where the facts come from: a cluster, unless a directory or the sample state is asked for.
+/// What excludes what is checked by value, because a flag's variable may also say `false`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct StateArgs {
     /// Read the objects from this directory (or file) of YAML and JSON instead of a cluster.
-    #[arg(long, value_name = "DIR", env = "METAL3_GUARD_STATE", conflicts_with = "demo")]
+    #[arg(long, value_name = "DIR", env = "METAL3_GUARD_STATE")]
     pub(super) state: Option<PathBuf>,
     /// Use the built-in sample state instead of a cluster.
-    #[arg(long, env = "METAL3_GUARD_DEMO")]
+    #[arg(long, env = "METAL3_GUARD_DEMO", value_parser = FalseyValueParser::new())]
     pub(super) demo: bool,
     /// Kubeconfig of the cluster (default: KUBECONFIG, ~/.kube/config, or the pod's own account).
-    #[arg(long, value_name = "FILE", env = "METAL3_GUARD_KUBECONFIG", conflicts_with_all = ["state", "demo"])]
+    #[arg(long, value_name = "FILE", env = "METAL3_GUARD_KUBECONFIG")]
     pub(super) kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig.
-    #[arg(long, value_name = "NAME", env = "METAL3_GUARD_CONTEXT", conflicts_with_all = ["state", "demo"])]
+    #[arg(long, value_name = "NAME", env = "METAL3_GUARD_CONTEXT")]
     pub(super) context: Option<String>,
 }
 
@@ -118,7 +119,7 @@ pub(super) struct ServeArgs {
     /// Form of the log on standard error.
     #[arg(long, value_enum, default_value_t, env = "METAL3_GUARD_LOG")]
     pub(super) log: LogFormat,
-    /// What to log: `error`, `warn`, `info`, `debug`, or a filter such as `info,rustls=debug`.
+    /// What to log: error, warn, info, debug, or a filter such as info,rustls=debug.
     #[arg(long, value_name = "FILTER", default_value = "info", env = "METAL3_GUARD_LOG_LEVEL")]
     pub(super) log_level: String,
     /// Where --demo keeps its throw-away certificates.
@@ -128,7 +129,7 @@ pub(super) struct ServeArgs {
 
 #[derive(Args, Debug)]
 pub(super) struct ReviewArgs {
-    /// Files with `AdmissionReviews`, JSON or YAML; `-` is standard input.
+    /// Files with AdmissionReviews, JSON or YAML; - is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
     #[command(flatten)]

@@ -5,9 +5,11 @@ use std::io::Write;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Failure, Outcome, args::CanDeleteArgs, args::Output, contents, load, missing, text};
+use super::{
+    Failure, Outcome, args::CanDeleteArgs, args::Output, contents, flags, load, missing, text,
+};
 use crate::core::{
-    diagnosis::{self, Holder, TemplateReport},
+    diagnosis::{self, Holder, State, TemplateReport},
     verdict::Ruling,
 };
 
@@ -16,7 +18,7 @@ pub(super) async fn run(args: &CanDeleteArgs, out: &mut impl Write) -> Result<Ou
     let contents = contents(&*inventory, &args.namespace).await?;
     let Some(template) = contents.templates.get(args.name.as_str()) else {
         let names: Vec<_> = contents.templates.keys().cloned().collect();
-        return Err(missing(&names, &args.namespace, &args.name));
+        return Err(missing(&args.state, &names, &args.namespace, &args.name));
     };
     let ruling = diagnosis::may_delete(template, contents.usage(&args.name));
     let now = Timestamp::now();
@@ -59,17 +61,34 @@ fn write_text(
 ) -> Result<(), Failure> {
     let CanDeleteArgs { namespace, name, .. } = args;
     match ruling.denial() {
+        None if report.state == State::Terminating => {
+            let since = text::since(report.since, now);
+            writeln!(
+                out,
+                "YES  Metal3DataTemplate {namespace}/{name} is being deleted already, since {since}"
+            )?;
+            writeln!(
+                out,
+                "\n'metal3-guard diagnose {name} -n {namespace}{}' says what it waits for",
+                flags(&args.state)
+            )?;
+        }
         None => writeln!(out, "YES  Metal3DataTemplate {namespace}/{name} may be deleted")?,
         Some(denial) => {
             writeln!(out, "NO   Metal3DataTemplate {namespace}/{name} may not be deleted")?;
-            writeln!(out, "\n{}", text::one_line(&denial.message))?;
+            writeln!(out)?;
+            text::paragraph(out, &denial.message, 0)?;
         }
     }
     if !report.holders.is_empty() {
         writeln!(out, "\nnamed by")?;
         holders(&report.holders, now).write(out, 2)?;
     }
-    for warning in ruling.warnings.sent() {
+    let warnings = ruling.warnings.sent();
+    if !warnings.is_empty() {
+        writeln!(out)?;
+    }
+    for warning in warnings {
         writeln!(out, "warning: {warning}")?;
     }
     Ok(())

@@ -9,7 +9,7 @@ use super::{
     Failure, Outcome,
     args::{DiagnoseArgs, Output},
     can_delete::holders,
-    contents, deadline, load, missing, text, verified,
+    contents, deadline, flags, load, missing, text, verified,
 };
 use crate::core::diagnosis::{self, Health, NamespaceReport, State, TemplateReport};
 
@@ -26,13 +26,13 @@ pub(super) async fn run(args: &DiagnoseArgs, out: &mut impl Write) -> Result<Out
         let contents = contents(&*inventory, namespace).await?;
         let report = diagnosis::namespace(namespace, &contents, args.name.as_deref(), now);
         if let Some(name) = args.name.as_deref().filter(|_| report.templates.is_empty()) {
-            return Err(missing(&contents.template_names(), namespace, name));
+            return Err(missing(&args.state, &contents.template_names(), namespace, name));
         }
         reports.push(report);
     }
     let stuck = reports.iter().flat_map(|it| &it.templates).any(|it| it.health == Health::Stuck);
     match args.output {
-        Output::Text => write_text(&reports, now, out)?,
+        Output::Text => write_text(&reports, &flags(&args.state), now, out)?,
         Output::Json => {
             let document = Document { healthy: !stuck, namespaces: &reports };
             serde_json::to_writer_pretty(&mut *out, &document).map_err(std::io::Error::from)?;
@@ -51,59 +51,90 @@ struct Document<'a> {
 
 fn write_text(
     reports: &[NamespaceReport],
+    flags: &str,
     now: Timestamp,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let all: Vec<_> =
+    let mut all: Vec<_> =
         reports.iter().flat_map(|it| it.templates.iter().map(|t| (&*it.namespace, t))).collect();
     let count = |health| all.iter().filter(|(_, it)| it.health == health).count();
-    writeln!(
-        out,
-        "{} templates: {} stuck, {} draining, {} ok",
-        all.len(),
-        count(Health::Stuck),
-        count(Health::Draining),
-        count(Health::Ok)
-    )?;
+    let healthy = count(Health::Ok);
+    if all.is_empty() {
+        writeln!(out, "{}", nothing(reports, flags))?;
+    } else {
+        writeln!(
+            out,
+            "{} template{}: {} stuck, {} draining, {healthy} ok",
+            all.len(),
+            if all.len() == 1 { "" } else { "s" },
+            count(Health::Stuck),
+            count(Health::Draining),
+        )?;
+    }
     for health in [Health::Stuck, Health::Draining] {
         for (namespace, report) in all.iter().filter(|(_, it)| it.health == health) {
-            write_trouble(namespace, report, now, out)?;
+            write_trouble(namespace, report, flags, now, out)?;
         }
     }
-    let mut healthy = text::Table::default();
-    for (namespace, report) in all.iter().filter(|(_, it)| it.health == Health::Ok) {
-        healthy.row([format!("{namespace}/{}", report.name), summary(report)]);
-    }
-    if count(Health::Ok) > 0 {
+    if healthy > 0 {
+        // Trouble comes oldest first; what is well is looked up by its name.
+        all.sort_by_key(|(namespace, report)| (*namespace, &*report.name));
         writeln!(out, "\nOK")?;
-        healthy.write(out, 2)?;
+        let mut table = text::Table::default();
+        for (namespace, report) in all.iter().filter(|(_, it)| it.health == Health::Ok) {
+            let [deletable, more] = summary(report);
+            table.row([format!("{namespace}/{}", report.name), deletable, more]);
+        }
+        table.write(out, 2)?;
     }
+    let mut dead_references = text::Table::default();
     for report in reports {
         for dead in &report.dead_references {
-            writeln!(
-                out,
-                "\nnote: {} in {} names Metal3DataTemplate {}/{} of another namespace; CAPM3 \
-                 ignores that",
-                dead.from, report.namespace, dead.namespace, dead.template
-            )?;
+            let to = format!("names {}/{}", dead.namespace, dead.template);
+            dead_references.row([format!("{} in {}", dead.from, report.namespace), to]);
         }
+    }
+    if reports.iter().any(|it| !it.dead_references.is_empty()) {
+        writeln!(out, "\nIGNORED by CAPM3, because the template is in another namespace")?;
+        dead_references.write(out, 2)?;
     }
     Ok(())
 }
 
-fn summary(report: &TemplateReport) -> String {
+/// What to say when there is no template at all: perhaps the namespace is the wrong one.
+fn nothing(reports: &[NamespaceReport], flags: &str) -> String {
+    match reports {
+        [one] => format!(
+            "no Metal3DataTemplate in namespace {}; 'metal3-guard diagnose -A{flags}' shows all",
+            one.namespace
+        ),
+        _ => "no Metal3DataTemplate in any namespace".into(),
+    }
+}
+
+/// Whether a deletion would be allowed, and what else there is to see.
+fn summary(report: &TemplateReport) -> [String; 2] {
     let deletable = match report.deletable {
         Some(true) => "may be deleted",
-        Some(false) => "in use, a deletion would be refused",
+        Some(false) => "in use",
         None => "does not exist",
     };
-    let users = report.holders.len();
-    format!("{deletable}; named by {users} object{}", if users == 1 { "" } else { "s" })
+    let named_by = match report.holders.len() {
+        0 => "nothing names it".into(),
+        1 => "named by 1 object".into(),
+        many => format!("named by {many} objects"),
+    };
+    let more = match &*report.stale_indexes {
+        [] => named_by,
+        stale => format!("{named_by}; stale indexes: {}", stale.join(", ")),
+    };
+    [deletable.into(), more]
 }
 
 fn write_trouble(
     namespace: &str,
     report: &TemplateReport,
+    flags: &str,
     now: Timestamp,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
@@ -122,10 +153,10 @@ fn write_trouble(
         holders(&report.holders, now).write(out, 4)?;
     }
     if report.state == State::Terminating {
-        writeln!(out, "  finalizers")?;
+        writeln!(out, "  finalizers, and who removes them")?;
         let mut table = text::Table::default();
         for finalizer in &report.finalizers {
-            table.row([finalizer.name.clone(), format!("removed by {}", finalizer.owner)]);
+            table.row([finalizer.name.as_str(), finalizer.owner]);
         }
         table.write(out, 4)?;
     }
@@ -137,7 +168,7 @@ fn write_trouble(
     }
     write_steps(report, now, out)?;
     if !report.steps.is_empty() {
-        writeln!(out, "  plan: metal3-guard unstick {} -n {namespace}", report.name)?;
+        writeln!(out, "  plan: metal3-guard unstick {} -n {namespace}{flags}", report.name)?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 use std::{
     ffi::OsString,
     io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
     sync::Arc,
 };
@@ -150,12 +151,51 @@ async fn load(args: &StateArgs) -> Result<Arc<dyn Inventory>, Failure> {
 
 /// The state in files, when one was asked for. Blocks for as long as reading takes.
 fn snapshot(args: &StateArgs) -> Result<Option<Snapshot>, Failure> {
+    one_source(args)?;
     let loaded = match (&args.state, args.demo) {
         (Some(path), _) => Snapshot::load(path),
         (None, true) => demo::snapshot(),
         (None, false) => return Ok(None),
     };
     loaded.map(Some).map_err(|error| Failure::Unverified(error.to_string()))
+}
+
+/// Refuses two sources of facts: the verdicts must not depend on which of them wins.
+fn one_source(args: &StateArgs) -> Result<(), Failure> {
+    let named: Vec<_> = [
+        ("--state", args.state.is_some()),
+        ("--demo", args.demo),
+        ("--kubeconfig", args.kubeconfig.is_some()),
+        ("--context", args.context.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(flag, given)| given.then_some(flag))
+    .collect();
+    match &*named {
+        [] | [_] | ["--kubeconfig", "--context"] => Ok(()),
+        _ => Err(Failure::Usage(format!(
+            "{} exclude each other; use one, and look for METAL3_GUARD_ variables in the \
+             environment",
+            named.join(" and ")
+        ))),
+    }
+}
+
+/// The flags for the same state in a command to copy, each with a space before it.
+fn flags(args: &StateArgs) -> String {
+    let path = |path: &Option<PathBuf>| path.as_ref().map(|it| it.display().to_string());
+    let mut flags = String::from(if args.demo { " --demo" } else { "" });
+    for (flag, value) in [
+        (" --state ", path(&args.state)),
+        (" --kubeconfig ", path(&args.kubeconfig)),
+        (" --context ", args.context.clone()),
+    ] {
+        if let Some(value) = value {
+            flags.push_str(flag);
+            flags.push_str(&text::shell_word(&value));
+        }
+    }
+    flags
 }
 
 /// The facts, or the reason why there are none.
@@ -172,10 +212,11 @@ fn deadline() -> Instant {
 }
 
 /// A template that must be there, with what a command says when it is not.
-fn missing(inventory_names: &[Box<str>], namespace: &str, name: &str) -> Failure {
-    let near: Vec<_> = inventory_names.iter().take(5).map(|it| &**it).collect();
+fn missing(state: &StateArgs, names: &[Box<str>], namespace: &str, name: &str) -> Failure {
+    let near: Vec<_> = names.iter().take(5).map(|it| &**it).collect();
     let hint = if near.is_empty() {
-        format!("namespace {namespace} has none; look with 'metal3-guard diagnose -A'")
+        let flags = flags(state);
+        format!("namespace {namespace} has none; look with 'metal3-guard diagnose -A{flags}'")
     } else {
         format!("namespace {namespace} has: {}", near.join(", "))
     };

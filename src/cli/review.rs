@@ -25,10 +25,14 @@ pub(super) async fn run(args: &ReviewArgs, out: &mut impl Write) -> Result<Outco
     let inventory = load(&args.state).await?;
     let mut results = Vec::new();
     for file in &args.files {
-        for document in documents(file)? {
+        let documents = documents(file)?;
+        if documents.is_empty() {
+            // Nothing asked must not look like everything allowed.
+            return Err(Failure::Usage(format!("{}: no AdmissionReview in it", shown(file))));
+        }
+        for document in documents {
             let judged = judge(document, only, args.finalizer_additions.into(), &*inventory).await;
-            let judged =
-                judged.map_err(|why| Failure::Usage(format!("{}: {why}", file.display())))?;
+            let judged = judged.map_err(|why| Failure::Usage(format!("{}: {why}", shown(file))))?;
             results.push(ReviewResult { file: file.display().to_string(), ..judged });
         }
     }
@@ -107,9 +111,14 @@ fn hook_of(path: &str) -> Result<Hook, Failure> {
     })
 }
 
+/// The name of a file in a message.
+fn shown(file: &Path) -> String {
+    if file == Path::new("-") { "standard input".into() } else { file.display().to_string() }
+}
+
 /// The reviews in a file: JSON documents after each other, or YAML.
 fn documents(file: &Path) -> Result<Vec<String>, Failure> {
-    let failed = |why: String| Failure::Usage(format!("cannot read {}: {why}", file.display()));
+    let failed = |why: String| Failure::Usage(format!("cannot read {}: {why}", shown(file)));
     let mut text = String::new();
     if file == Path::new("-") {
         std::io::stdin().read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
@@ -122,8 +131,8 @@ fn documents(file: &Path) -> Result<Vec<String>, Failure> {
             values.map(|it| it.map(|raw| raw.get().into())).collect();
         return documents.map_err(|error| failed(error.to_string()));
     }
-    let values: Vec<Value> =
-        serde_saphyr::from_multiple(&text).map_err(|error| failed(error.to_string()))?;
+    let values: Vec<Value> = serde_saphyr::from_multiple(&text)
+        .map_err(|error| failed(error.without_snippet().to_string()))?;
     Ok(values.iter().map(Value::to_string).collect())
 }
 
@@ -183,7 +192,7 @@ fn write_text(result: &ReviewResult, out: &mut impl Write) -> Result<(), Failure
     for hook in &result.hooks {
         writeln!(out, "  {}: {} ({})", hook.path, hook.verdict, hook.rule)?;
         if let (Some(code), Some(reason), Some(message)) = (hook.code, hook.reason, &hook.message) {
-            writeln!(out, "    {code} {reason}: {}", text::one_line(message))?;
+            text::paragraph(out, &format!("{code} {reason}: {message}"), 4)?;
         }
         for cause in &hook.causes {
             writeln!(out, "    - {}", text::one_line(cause))?;

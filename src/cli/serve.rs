@@ -28,6 +28,7 @@ use crate::{
 mod curl;
 
 pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
+    super::one_source(&args.state)?;
     start_log(args.log, &args.log_level)?;
     // From here on a signal is ours, also one that comes while the state loads.
     let signals = Signals::of_process()

@@ -57,6 +57,35 @@ pub(super) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
+/// A word for a shell to copy: quoted when it holds anything that a shell may take for more.
+pub(super) fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+=,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.into();
+    }
+    format!("'{}'", one_line(text).replace('\'', r"'\''"))
+}
+
+/// Widest line of running text, the indent included; a longer word stands alone.
+const WIDTH: usize = 100;
+
+/// A message as one paragraph of [`one_line`] words.
+pub(super) fn paragraph(out: &mut impl Write, text: &str, indent: usize) -> io::Result<()> {
+    let mut line = String::new();
+    for word in one_line(text).split_whitespace() {
+        let length = indent + line.chars().count() + 1 + word.chars().count();
+        if !line.is_empty() && length > WIDTH {
+            writeln!(out, "{:indent$}{line}", "")?;
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    writeln!(out, "{:indent$}{line}", "")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +99,33 @@ mod tests {
         table.write(&mut out, 2).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "  Metal3Data/a        x\n  Metal3Machine/long   [2Jy\n");
+    }
+
+    #[test]
+    fn what_is_copied_into_a_shell_stays_one_word() {
+        for (text, word) in [
+            ("metal3data/w-0", "metal3data/w-0"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("$(reboot)", "'$(reboot)'"),
+            ("it's;\n", r"'it'\''s; '"),
+        ] {
+            assert_eq!(shell_word(text), word);
+        }
+    }
+
+    #[test]
+    fn paragraphs_break_between_words() {
+        let mut out = Vec::new();
+        let long = "n".repeat(150);
+        paragraph(&mut out, &format!("{} {long} end\u{7}", "word ".repeat(30)), 4).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], format!("    {}", ["word"; 19].join(" ")));
+        assert_eq!(lines[1], format!("    {}", ["word"; 11].join(" ")));
+        assert_eq!(lines[2], format!("    {long}"));
+        assert_eq!(lines[3], "    end");
+        assert_eq!(lines.len(), 4);
     }
 
     #[test]

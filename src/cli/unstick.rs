@@ -11,7 +11,11 @@ use super::{
     diagnose::write_steps,
     load, missing, text,
 };
-use crate::core::diagnosis::{self, State};
+use crate::core::{
+    diagnosis::{self, State, TemplateReport},
+    objects::WOKEN_ANNOTATION,
+    plan::Action,
+};
 
 pub(super) async fn run(args: &UnstickArgs, out: &mut impl Write) -> Result<Outcome, Failure> {
     let UnstickArgs { name, namespace, .. } = args;
@@ -19,7 +23,7 @@ pub(super) async fn run(args: &UnstickArgs, out: &mut impl Write) -> Result<Outc
     let contents = contents(&*inventory, namespace).await?;
     let names = contents.template_names();
     if !names.iter().any(|known| **known == **name) {
-        return Err(missing(&names, namespace, name));
+        return Err(missing(&args.state, &names, namespace, name));
     }
     let now = Timestamp::now();
     let report = diagnosis::template(&contents, name, now);
@@ -45,10 +49,35 @@ pub(super) async fn run(args: &UnstickArgs, out: &mut impl Write) -> Result<Outc
                 writeln!(out, "  waits for {}", text::one_line(wait))?;
             }
             write_steps(&report, now, out)?;
+            write_by_hand(&report, namespace, out)?;
             if !report.steps.is_empty() {
                 writeln!(out, "dry run: nothing was changed")?;
             }
         }
     }
     Ok(if idle { Outcome::Good } else { Outcome::Found })
+}
+
+/// The commands for the gentlest kind of step, the only one that is harmless on any object: a new
+/// annotation makes CAPM3 look again.
+fn write_by_hand(
+    report: &TemplateReport,
+    namespace: &str,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut woken =
+        report.steps.iter().filter(|step| step.action == Action::Wake.word()).peekable();
+    if woken.peek().is_none() {
+        return Ok(());
+    }
+    writeln!(out, "  wake them by hand")?;
+    for step in woken {
+        writeln!(
+            out,
+            "    kubectl annotate --overwrite -n {} {} {WOKEN_ANNOTATION}=$(date -u +%FT%TZ)",
+            text::shell_word(namespace),
+            text::shell_word(&step.object.to_lowercase()),
+        )?;
+    }
+    Ok(())
 }
