@@ -1,0 +1,38 @@
+# make demo   serve a made-up state on loopback and print lines to try
+# make test   everything that can be tested without a cluster
+# make check  what to run before a commit: format, lints, quick tests
+# make bench  how fast the rules and a whole review are
+#
+# Needs cargo (rustup takes the version in rust-toolchain.toml), curl, python3 and bash.
+# CARGO_TARGET_DIR moves the build, ARGS adds arguments to the demo.
+
+CARGO ?= cargo
+BINARY = $${CARGO_TARGET_DIR:-target}/debug/metal3-guard
+
+.PHONY: demo test check bench tools cargo
+
+demo: cargo
+	$(CARGO) run --locked -- serve --demo --drain-delay 0 $(ARGS)
+
+test: tools
+	$(CARGO) test --locked --lib --bins --tests --examples
+	$(CARGO) test --locked --doc
+	$(CARGO) build --locked
+	tests/curl/run.py --self-test
+	GUARD_BIN="$(BINARY)" tests/curl/run.py
+
+check: cargo
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets --locked -- -D warnings
+	$(CARGO) test --locked --lib
+
+bench: cargo
+	$(CARGO) bench --locked
+
+cargo:
+	@command -v $(CARGO) >/dev/null || { \
+	  echo "$(CARGO) is missing: install Rust with rustup, see https://rustup.rs" >&2; exit 1; }
+
+tools: cargo
+	@for tool in bash curl python3; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	if [ -n "$$missing" ]; then echo "make test also needs:$$missing" >&2; exit 1; fi
