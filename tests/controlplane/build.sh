@@ -1,0 +1,215 @@
+#!/usr/bin/env bash
+# build.sh [kube|capi|all]: a real Kubernetes control plane for the tests, as binaries.
+#
+#   kube   etcd, kube-apiserver, kube-controller-manager, kubectl, ... (the default)
+#   capi   clusterctl and the core manager of Cluster API
+#   all    both
+#
+# Built from Go modules with pinned sums, once per machine: the result is kept under the
+# user's cache folder by a hash of everything that decides it, and the next call finds it.
+# The folder with the binaries is the last line on stdout; progress goes to stderr.
+# With KUBEBUILDER_ASSETS set, its binaries are used and nothing is built (not for capi).
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/metal3-guard/controlplane
+
+# These are part of the key of nearly every package in Go's own build cache: another build
+# on this machine with other values would start from nothing. -s -w: no debug data.
+export CGO_ENABLED=1 GOWORK=off
+export GOFLAGS=-mod=readonly # instead of the user's own flags, `go env -w` included
+build_flags=(-trimpath -buildvcs=false)
+link_flags="-s -w"
+
+say() { echo "controlplane: $*" >&2; }
+die() {
+	say "$1"
+	shift
+	for line in "$@"; do echo "  $line" >&2; done
+	exit 1
+}
+
+# version_of FOLDER MODULE: what the folder's go.mod pins, as v1.2.3.
+version_of() { sed -n "s|^\(require\)\{0,1\}[[:space:]]*$2 \(v[^ ]*\).*|\2|p" "$here/$1/go.mod" | head -n 1; }
+
+# part N VERSION: the Nth number of v1.2.3.
+part() { cut -d. -f"$1" <<< "${2#v}"; }
+
+duration() { if [ "$1" -lt 60 ]; then echo "$1 s"; else echo "$(($1 / 60)) min $(($1 % 60)) s"; fi; }
+
+# compile FOLDER OUTPUT PACKAGE USUALLY [LINKFLAG..]: one binary, with a line of progress
+# twice a minute, since Go itself says nothing for as long as all goes well.
+compile() {
+	local folder=$1 output=$2 package=$3 usually=$4 start=$SECONDS said=$SECONDS pid
+	shift 4
+	say "building ${output#"$building"/} (usually $usually from nothing on two free cores, a minute or two when Go has cached the packages)"
+	mkdir -p "$(dirname "$output")"
+	set -m # a process group of its own, so that all of it can be killed
+	(
+		cd "$here/$folder"
+		exec nice -n 10 go build "${build_flags[@]}" -p "$jobs" -ldflags "$link_flags $*" -o "$output" "$package"
+	) &
+	pid=$!
+	set +m
+	compiling=$pid
+	while kill -0 "$pid" 2> /dev/null; do
+		sleep 1
+		if [ $((SECONDS - said)) -ge 30 ]; then
+			said=$SECONDS
+			say "  ${output##*/}: $(duration $((SECONDS - start))) so far"
+		fi
+	done
+	wait "$pid" || die "${output##*/} did not build; Go's own message is above." \
+		"No network? The modules come from GOPROXY ($(go env GOPROXY))." \
+		"No space? A first build needs about 5 GB in $(go env GOCACHE) and $(go env GOMODCACHE)."
+	compiling=
+	say "  ${output##*/}: done in $(duration $((SECONDS - start)))"
+}
+
+build_kube() {
+	local kube etcd package name flags=()
+	kube=$(version_of kube k8s.io/kubernetes)
+	etcd=$(version_of etcd go.etcd.io/etcd/server/v3)
+	say "etcd $etcd and Kubernetes $kube are needed to run tests against a real API server"
+	compile etcd "$building/etcd" . "2 minutes"
+	# Without a version, the server calls itself v0.0.0 and its feature gates misbehave; the
+	# second package is what clients, the server's own included, call themselves.
+	for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+		flags+=("-X $package.gitVersion=$kube" "-X $package.gitMajor=$(part 1 "$kube")"
+			"-X $package.gitMinor=$(part 2 "$kube")" "-X $package.gitTreeState=clean")
+	done
+	compile kube "$building/kube" . "7 to 11 minutes" "${flags[@]}"
+	for name in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl; do
+		ln -s kube "$building/$name"
+	done
+}
+
+build_capi() {
+	local folder version module=sigs.k8s.io/cluster-api x=sigs.k8s.io/cluster-api/version flags
+	for folder in capi-v1.9.4 capi-v1.14; do
+		version=$(version_of $folder $module)
+		flags=("-X $x.gitVersion=$version" "-X $x.gitMajor=$(part 1 "$version")"
+			"-X $x.gitMinor=$(part 2 "$version")" "-X $x.gitTreeState=clean")
+		compile $folder "$building/$folder/clusterctl" $module/cmd/clusterctl "4 minutes" "${flags[@]}"
+		[ $folder != capi-v1.9.4 ] ||
+			compile $folder "$building/$folder/manager" $module "2 minutes" "${flags[@]}"
+	done
+}
+
+# key SET: everything that decides the binaries, short. Not the version of Go: what is
+# built stays usable where Go is not (or no longer) installed.
+key() {
+	local folders=(etcd kube)
+	[ "$1" = kube ] || folders=(capi-v1.9.4 capi-v1.14)
+	(
+		cd "$here"
+		uname -sm
+		echo "$CGO_ENABLED ${build_flags[*]} $link_flags"
+		declare -f "build_$1" compile # the version flags, and the names
+		for folder in "${folders[@]}"; do
+			for file in go.mod go.sum main.go; do
+				[ ! -e "$folder/$file" ] || { echo "$folder/$file" && cat "$folder/$file"; }
+			done
+		done
+	) | sha256sum | cut -c 1-16
+}
+
+need_go() {
+	command -v go > /dev/null || die "Go is needed to build the control plane, and there is no \`go\` in PATH." \
+		"Get Go 1.26 or newer: https://go.dev/dl/ (unpack it, add its bin folder to PATH)," \
+		"or the package \`golang\` of your system when that is new enough." \
+		"Or, if you have the binaries already, set KUBEBUILDER_ASSETS to the folder with" \
+		"etcd, kube-apiserver, kube-controller-manager and kubectl: then nothing is built."
+	local answer
+	answer=$(cd "$here/kube" && go list -m 2>&1) || die "this Go cannot build the control plane: $answer" \
+		"Get Go 1.26 or newer from https://go.dev/dl/, or let Go fetch it by itself: GOTOOLCHAIN=auto." \
+		"Or set KUBEBUILDER_ASSETS to a folder with existing binaries."
+	command -v "$(go env CC | cut -d' ' -f1)" > /dev/null ||
+		die "a C compiler ($(go env CC)) is needed by Go's CGO: install gcc or clang."
+}
+
+# As many compilers at once as there are cores, but no more than there is memory for:
+# a big package takes about 1 GB.
+parallel() {
+	local cores memory
+	cores=$(getconf _NPROCESSORS_ONLN)
+	memory=$(awk '/^MemAvailable:/ { print int($2 / 1048576) }' /proc/meminfo 2> /dev/null || true)
+	[ "${memory:-$cores}" -ge 1 ] || memory=1
+	echo $((cores < ${memory:-$cores} ? cores : ${memory:-$cores}))
+}
+
+building=
+compiling=
+clean_up() {
+	[ -z "$compiling" ] || kill -KILL -- "-$compiling" 2> /dev/null || true
+	[ -z "$building" ] || rm -rf "$building" # after the rename: no longer there
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# build SET: leaves the folder's name in $built.
+build() {
+	local set=$1 start=$SECONDS
+	built=$cache/$(key "$set")
+	[ ! -d "$built" ] || return 0
+	need_go
+	mkdir -p "$cache"
+	if command -v flock > /dev/null; then
+		exec 9> "$built.lock"
+		flock -n 9 || {
+			say "another build of the same is running; waiting for it"
+			flock 9 &
+			wait "$!" # unlike flock itself, ends at once when this script is told to
+		}
+		[ ! -d "$built" ] || return 0
+		rm -rf "$built".building.* # what a killed build left
+	fi
+	jobs=$(parallel)
+	building=$(mktemp -d "$built.building.XXXXXX")
+	chmod 755 "$building"
+	export GOTMPDIR=$building/tmp
+	mkdir "$GOTMPDIR"
+	"build_$set"
+	rm -rf "$GOTMPDIR"
+	# Whole or not at all: a half-built folder never has the final name. Without flock a
+	# second build may have been faster; then its result is as good.
+	[ -d "$built" ] || mv "$building" "$built"
+	say "ready in $(duration $((SECONDS - start))), $(du -sh "$built" | cut -f1): $built"
+}
+
+# existing: the folder in KUBEBUILDER_ASSETS, complete or refused.
+existing() {
+	local name missing=()
+	for name in etcd kube-apiserver kubectl kube-controller-manager; do
+		[ -x "$KUBEBUILDER_ASSETS/$name" ] || missing+=("$name")
+	done
+	[ ${#missing[@]} -gt 0 ] || {
+		built=$(cd "$KUBEBUILDER_ASSETS" && pwd)
+		return 0
+	}
+	[ "${missing[*]}" != kube-controller-manager ] ||
+		die "KUBEBUILDER_ASSETS ($KUBEBUILDER_ASSETS) has no kube-controller-manager." \
+			"The tests need it: its namespace controller and garbage collector are part of what is tested." \
+			"Put the one of the same version there: https://dl.k8s.io/VERSION/bin/OS/ARCH/kube-controller-manager" \
+			"(VERSION is what \`$KUBEBUILDER_ASSETS/kube-apiserver --version\` says)," \
+			"or unset KUBEBUILDER_ASSETS to build everything from source."
+	die "KUBEBUILDER_ASSETS ($KUBEBUILDER_ASSETS) lacks: ${missing[*]}." \
+		"Point it at a folder with etcd, kube-apiserver, kube-controller-manager and kubectl," \
+		"or unset it to build them from source."
+}
+
+case ${1:-kube} in
+kube) if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then existing; else build kube; fi ;;
+capi) build capi ;;
+all)
+	build capi
+	echo "$built"
+	if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then existing; else build kube; fi
+	;;
+*)
+	sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+	exit 2
+	;;
+esac
+echo "$built"
