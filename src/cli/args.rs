@@ -27,6 +27,8 @@ pub(super) enum Command {
     Unstick(UnstickArgs),
     /// Make a CA and a serving certificate for tests and demos.
     Certs(CertsArgs),
+    /// Say whether the guard is installed as this version expects, and what to do if not.
+    Doctor(DoctorArgs),
     /// Print what to apply to a cluster for the guard to work in it.
     Manifests(ManifestsArgs),
     /// Print a completion script.
@@ -46,6 +48,13 @@ pub(super) struct StateArgs {
     /// Use the built-in sample state instead of a cluster.
     #[arg(long, env = "METAL3_GUARD_DEMO", value_parser = FalseyValueParser::new())]
     pub(super) demo: bool,
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+}
+
+/// Which cluster to talk to.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ClusterArgs {
     /// Kubeconfig of the cluster (default: KUBECONFIG, ~/.kube/config, or the pod's own account).
     #[arg(long, value_name = "FILE", env = "METAL3_GUARD_KUBECONFIG")]
     pub(super) kubeconfig: Option<PathBuf>,
@@ -222,4 +231,16 @@ pub(super) enum Overlay {
     CertManager,
     /// Outside the cluster: webhooks that call 127.0.0.1:8443, and an account, no server.
     LocalUrl,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct DoctorArgs {
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+    /// Also ask a running guard's port for probes and metrics (kubectl port-forward reaches it).
+    #[arg(long, value_name = "ADDR")]
+    pub(super) admin: Option<SocketAddr>,
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(super) output: Output,
 }

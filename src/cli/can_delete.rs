@@ -21,7 +21,7 @@ pub(super) async fn run(args: &CanDeleteArgs, out: &mut impl Write) -> Result<Ou
         return Err(missing(&args.state, &names, &args.namespace, &args.name));
     };
     let ruling = diagnosis::may_delete(template, contents.usage(&args.name));
-    let now = Timestamp::now();
+    let now = text::now();
     let report = diagnosis::template(&contents, &args.name, now);
     match args.output {
         Output::Text => write_text(args, &ruling, &report, now, out)?,

@@ -7,10 +7,10 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use super::{Failure, args::StateArgs};
+use super::{Failure, args::ClusterArgs};
 
 /// A client, not yet connected.
-pub(super) async fn client(args: &StateArgs) -> Result<Client, Failure> {
+pub(super) async fn client(args: &ClusterArgs) -> Result<Client, Failure> {
     let options = KubeConfigOptions { context: args.context.clone(), ..Default::default() };
     let mut config = match (&args.kubeconfig, &args.context) {
         (Some(path), _) => {
@@ -31,7 +31,6 @@ pub(super) async fn client(args: &StateArgs) -> Result<Client, Failure> {
             ))
         })?,
     };
-    // Every read has its own deadline, and every watch its own backoff.
     // Every read has its own deadline, and every watch its own backoff.
     config.connect_timeout = Some(Duration::from_secs(5));
     config.default_retry = false;

@@ -15,7 +15,7 @@ use crate::core::diagnosis::{self, Health, NamespaceReport, State, TemplateRepor
 
 pub(super) async fn run(args: &DiagnoseArgs, out: &mut impl Write) -> Result<Outcome, Failure> {
     let inventory = load(&args.state).await?;
-    let now = Timestamp::now();
+    let now = text::now();
     let namespaces = if args.all_namespaces {
         verified(inventory.namespaces(deadline())).await?
     } else {

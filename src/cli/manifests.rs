@@ -14,7 +14,8 @@ pub(super) fn run(args: &ManifestsArgs, out: &mut impl Write) -> Result<Outcome,
     Ok(Outcome::Good)
 }
 
-const fn rendered(overlay: Overlay) -> &'static str {
+/// The text of one overlay.
+pub(super) const fn rendered(overlay: Overlay) -> &'static str {
     match overlay {
         Overlay::Base => include_str!("../../manifests/rendered/base.yaml"),
         Overlay::CertManager => include_str!("../../manifests/rendered/cert-manager.yaml"),

@@ -24,6 +24,7 @@ mod can_delete;
 mod certs;
 mod cluster;
 mod diagnose;
+mod doctor;
 mod manifests;
 mod review;
 mod serve;
@@ -96,6 +97,7 @@ fn execute(command: Command) -> Result<Outcome, Failure> {
         Command::Diagnose(args) => runtime(false)?.block_on(diagnose::run(&args, &mut out)),
         Command::Unstick(args) => runtime(false)?.block_on(unstick::run(&args, &mut out)),
         Command::Certs(args) => certs::run(&args, &mut out),
+        Command::Doctor(args) => runtime(false)?.block_on(doctor::run(&args, &mut out)),
         Command::Manifests(args) => manifests::run(&args, &mut out),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -144,7 +146,7 @@ async fn load(args: &StateArgs) -> Result<Arc<dyn Inventory>, Failure> {
     if let Some(snapshot) = snapshot(args)? {
         return Ok(Arc::new(snapshot));
     }
-    let cluster = Cluster::unwatched(cluster::client(args).await?);
+    let cluster = Cluster::unwatched(cluster::client(&args.cluster).await?);
     cluster.discover(deadline()).await?;
     Ok(Arc::new(cluster))
 }
@@ -165,8 +167,8 @@ fn one_source(args: &StateArgs) -> Result<(), Failure> {
     let named: Vec<_> = [
         ("--state", args.state.is_some()),
         ("--demo", args.demo),
-        ("--kubeconfig", args.kubeconfig.is_some()),
-        ("--context", args.context.is_some()),
+        ("--kubeconfig", args.cluster.kubeconfig.is_some()),
+        ("--context", args.cluster.context.is_some()),
     ]
     .into_iter()
     .filter_map(|(flag, given)| given.then_some(flag))
@@ -187,8 +189,8 @@ fn flags(args: &StateArgs) -> String {
     let mut flags = String::from(if args.demo { " --demo" } else { "" });
     for (flag, value) in [
         (" --state ", path(&args.state)),
-        (" --kubeconfig ", path(&args.kubeconfig)),
-        (" --context ", args.context.clone()),
+        (" --kubeconfig ", path(&args.cluster.kubeconfig)),
+        (" --context ", args.cluster.context.clone()),
     ] {
         if let Some(value) = value {
             flags.push_str(flag);

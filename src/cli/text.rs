@@ -35,6 +35,13 @@ impl Table {
     }
 }
 
+/// The time, in whole seconds: more says nothing to a person.
+pub(super) fn now() -> Timestamp {
+    let now = Timestamp::now();
+    // Every second that a timestamp lies in is one as well.
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
 /// How long ago, in the largest unit that says enough: `40 s`, `12 min`, `18 h`, `3 d`.
 pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(since).as_secs();

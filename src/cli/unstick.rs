@@ -25,7 +25,7 @@ pub(super) async fn run(args: &UnstickArgs, out: &mut impl Write) -> Result<Outc
     if !names.iter().any(|known| **known == **name) {
         return Err(missing(&args.state, &names, namespace, name));
     }
-    let now = Timestamp::now();
+    let now = text::now();
     let report = diagnosis::template(&contents, name, now);
     let idle = report.steps.is_empty() && report.waits_for.is_empty();
     match args.output {

@@ -17,6 +17,7 @@ use super::{
 
 /// One namespace, told to a person.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NamespaceReport {
     /// Its name.
     pub namespace: String,
@@ -208,8 +209,11 @@ fn health(state: State, usage: &Usage, plan: &Plan, now: Timestamp) -> Health {
     if plan.due(now).next().is_some() || waits_for_someone {
         return Health::Stuck;
     }
+    // What clusterctl is taking away follows its template, or goes before it.
+    let waits = usage.machines.values().any(|it| !it.meta.moving)
+        || usage.claims.values().any(|it| !it.meta.moving);
     match state {
-        State::Missing if !usage.machines.is_empty() || !usage.claims.is_empty() => Health::Stuck,
+        State::Missing if waits => Health::Stuck,
         State::Terminating => Health::Draining,
         _ if !plan.is_empty() => Health::Draining,
         State::Live | State::Missing => Health::Ok,

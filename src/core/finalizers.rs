@@ -140,22 +140,26 @@ impl Refused {
         let names = self.names();
         let who = self.writer(review);
         let noun = if self.added.len() == 1 { "finalizer" } else { "finalizers" };
-        let message = match self.why {
-            Why::Terminating(deletion) => format!(
-                "{subject} is being deleted since {deletion}: {noun} {names}, added by {who}, would \
-                 keep it from going. A controller must look at deletionTimestamp before it adds a \
-                 finalizer"
+        let (state, harm, advice) = match self.why {
+            Why::Terminating(deletion) => (
+                format!("is being deleted since {deletion}"),
+                "would keep it from going",
+                "A controller must look at deletionTimestamp before it adds a finalizer",
             ),
-            Why::Moving => format!(
-                "{subject} is being moved away by clusterctl (annotation \
-                 clusterctl.cluster.x-k8s.io/delete-for-move): {noun} {names}, added by {who}, would \
-                 leave it terminating here for ever. If no move is running, remove that annotation \
-                 first"
+            Why::Moving => (
+                "is being moved away by clusterctl (annotation \
+                 clusterctl.cluster.x-k8s.io/delete-for-move)"
+                    .into(),
+                "would leave it terminating here for ever",
+                "If no move is running, remove that annotation first",
             ),
         };
+        let added = format!("{noun} {names}, added by {who}, {harm}");
+        let message = format!("{subject} {state}: {added}. {advice}");
+        // For an Invalid status kubectl shows the causes and not the message.
         let causes = vec![Cause {
             reason: "FieldValueForbidden",
-            message: format!("{noun} {names} may not be added"),
+            message: format!("the object {state}: {added}"),
             field: "metadata.finalizers",
         }];
         let denial = Denial { code: Code::Invalid, message, subject, causes, retry_after: None };

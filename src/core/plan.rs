@@ -269,17 +269,24 @@ impl<'a> Planner<'a> {
             let occupancy = self.at.contents.occupancy(&template.indexes, &self.usage);
             template.indexes.stale(&occupancy)
         };
+        let unused = self.live_machines().next().is_none()
+            && self.usage.claims.values().all(|claim| claim.meta.terminating());
+        let free = unused && may_release(&self.usage);
         if let Some(patch) = template.indexes.removal(&stale).filter(|_| !self.paused) {
+            let due = self.grace_due();
+            let woken = free && meta.has_finalizer(TEMPLATE_FINALIZER);
             self.step(
                 Action::Prune,
                 teardown::prune(terminating, patch),
                 "status.indexes lists claims that are gone, with no Metal3Data behind them",
-                self.grace_due(),
+                if woken {
+                    self.after_wake(meta, self.since, due, self.at.timing.wake)
+                } else {
+                    due
+                },
             );
         }
-        let unused = self.live_machines().next().is_none()
-            && self.usage.claims.values().all(|claim| claim.meta.terminating());
-        if !may_release(&self.usage) || !unused {
+        if !free {
             return;
         }
         if meta.has_finalizer(TEMPLATE_FINALIZER) {
@@ -295,7 +302,12 @@ impl<'a> Planner<'a> {
                 Action::Release,
                 write,
                 "nothing needs the template any more, and CAPM3 did not react to being woken",
-                after(self.grace_due(), self.at.timing.release),
+                self.after_wake(
+                    meta,
+                    self.since,
+                    after(self.grace_due(), self.at.timing.release),
+                    self.at.timing.release,
+                ),
             );
         }
     }
@@ -306,11 +318,12 @@ impl<'a> Planner<'a> {
         for data in self.orphaned() {
             match Lifecycle::of(Arc::clone(&data)) {
                 Lifecycle::Terminating(terminating) => {
+                    let since = deleted_at(&data.meta).unwrap_or(self.since);
                     self.step(
                         Action::Wake,
                         teardown::wake(&data),
                         "its claim is gone and CAPM3 has missed the event that it waits for",
-                        self.wake_due(&data.meta, deleted_at(&data.meta).unwrap_or(self.since)),
+                        self.wake_due(&data.meta, since),
                     );
                     let freed = terminating.strip(CLAIM_FINALIZER).filter(|_| repairable);
                     if let Some(write) = freed {
@@ -318,7 +331,12 @@ impl<'a> Planner<'a> {
                             Action::FreeOrphan,
                             write,
                             "its claim is gone, so nobody is left to take the claim finalizer off",
-                            self.grace_due(),
+                            self.after_wake(
+                                &data.meta,
+                                since,
+                                self.grace_due(),
+                                self.at.timing.wake,
+                            ),
                         );
                     }
                 }
@@ -422,6 +440,7 @@ impl<'a> Planner<'a> {
         let live = live.iter().map(|claim| named(Kind::Claim, &claim.meta)).collect();
         let draining = draining
             .iter()
+            .filter(|claim| claim.meta.has_finalizer(CLAIM_FINALIZER))
             .map(|claim| named(Kind::Claim, &claim.meta))
             .chain(
                 self.usage
@@ -503,14 +522,33 @@ impl<'a> Planner<'a> {
     /// First after the wake period, then each time after as long as it has been since then.
     fn wake_due(&self, meta: &Meta, since: Timestamp) -> Timestamp {
         let timing = &self.at.timing;
-        // A time further ahead than clocks differ is not a wake-up, and must not put off the next.
-        let latest = after(self.at.now, timing.wake_limit);
-        match meta.woken.filter(|woken| (since..=latest).contains(woken)) {
+        match self.woken(meta, since) {
             None => after(since, timing.wake),
             Some(woken) => {
                 after(woken, woken.duration_since(since).max(timing.wake).min(timing.wake_limit))
             }
         }
+    }
+
+    /// When a stronger step on an object that is woken first is due: not before its owner was
+    /// woken and had `patience` to react, however long it has been stuck already.
+    fn after_wake(
+        &self,
+        meta: &Meta,
+        since: Timestamp,
+        due: Timestamp,
+        patience: SignedDuration,
+    ) -> Timestamp {
+        let woken = self.woken(meta, since);
+        let woken = woken.unwrap_or_else(|| self.wake_due(meta, since).max(self.at.now));
+        due.max(after(woken, patience))
+    }
+
+    /// When the object was last woken in this stretch without progress.
+    fn woken(&self, meta: &Meta, since: Timestamp) -> Option<Timestamp> {
+        // A time further ahead than clocks differ is not a wake-up, and must not put off the next.
+        let latest = after(self.at.now, self.at.timing.wake_limit);
+        meta.woken.filter(|woken| (since..=latest).contains(woken))
     }
 
     fn step(&mut self, action: Action, write: Write, reason: &str, due: Timestamp) {

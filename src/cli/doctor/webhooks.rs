@@ -1,0 +1,196 @@
+//! The webhook configurations: there, and as this binary expects them.
+
+use serde_json::Value;
+
+use super::{Api, Check, State};
+use crate::{
+    admission::{FINALIZER_GROUPS, Hook},
+    cli::{args::Overlay, manifests},
+    core::objects::METAL3_GROUP,
+};
+
+/// The two kinds of configuration, with their resource names.
+const KINDS: [(&str, &str); 2] = [
+    ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+    ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+];
+
+/// Settings of a webhook that must be as shipped.
+const SETTINGS: [&str; 8] = [
+    "rules",
+    "failurePolicy",
+    "matchPolicy",
+    "sideEffects",
+    "timeoutSeconds",
+    "matchConditions",
+    "admissionReviewVersions",
+    "reinvocationPolicy",
+];
+
+/// What narrows a webhook; nothing is shipped.
+const SELECTORS: [&str; 2] = ["namespaceSelector", "objectSelector"];
+
+pub(super) async fn check(api: &Api, checks: &mut Vec<Check>) {
+    for (kind, resource) in KINDS {
+        let url = format!("/apis/admissionregistration.k8s.io/v1/{resource}");
+        let list = match api.get(&url).await {
+            Ok(list) => list,
+            Err(why) => {
+                checks.push(Check::unknown(kind, &why));
+                continue;
+            }
+        };
+        let live: Vec<&Value> = items(&list).collect();
+        for expected in expected(kind) {
+            for webhook in webhooks(&expected) {
+                checks.push(compare(kind, webhook, &live));
+            }
+        }
+        for configuration in live.iter().filter(|it| !is_ours(it)) {
+            checks.extend(webhooks(configuration).filter_map(|it| stranger(kind, it)));
+        }
+    }
+}
+
+/// The configurations of one kind that this binary ships.
+fn expected(kind: &str) -> Vec<Value> {
+    let shipped: Result<Vec<Value>, _> =
+        serde_saphyr::from_multiple(manifests::rendered(Overlay::Base));
+    // The text is part of the binary, and a test parses it.
+    let mut shipped = shipped.unwrap_or_default();
+    shipped.retain(|it| it.get("kind").and_then(Value::as_str) == Some(kind));
+    shipped
+}
+
+pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.get("items").and_then(Value::as_array).into_iter().flatten()
+}
+
+pub(super) fn webhooks(configuration: &Value) -> impl Iterator<Item = &Value> {
+    configuration.get("webhooks").and_then(Value::as_array).into_iter().flatten()
+}
+
+fn name(object: &Value) -> &str {
+    object.get("name").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A configuration that calls one of our hooks, under whatever name it was installed.
+pub(super) fn is_ours(configuration: &Value) -> bool {
+    webhooks(configuration).any(|it| name(it).ends_with(".metal3-guard.io"))
+}
+
+/// The path that a webhook calls, in a service or a URL.
+pub(super) fn path(webhook: &Value) -> Option<&str> {
+    let url = webhook.pointer("/clientConfig/url").and_then(Value::as_str);
+    let of_url =
+        url.and_then(|url| url.splitn(4, '/').nth(3)).map(|rest| rest.trim_start_matches('/'));
+    let of_service = webhook.pointer("/clientConfig/service/path").and_then(Value::as_str);
+    of_service.map(|path| path.trim_start_matches('/')).or(of_url)
+}
+
+fn compare(kind: &str, expected: &Value, live: &[&Value]) -> Check {
+    let wanted = name(expected);
+    let about = format!("webhook {wanted}");
+    let found: Vec<&Value> =
+        live.iter().flat_map(|it| webhooks(it)).filter(|it| name(it) == wanted).collect();
+    let advice = "apply the manifests of this version: metal3-guard manifests | kubectl apply \
+                  --server-side -f -";
+    let [found] = found.as_slice() else {
+        return if found.is_empty() {
+            Check::new(State::Problem, &about, format!("in no {kind}"), advice)
+        } else {
+            let text = format!("registered {} times", found.len());
+            Check::new(State::Warning, &about, text, "remove the configurations that are left over")
+        };
+    };
+    let mut wrong: Vec<String> = SETTINGS
+        .into_iter()
+        .filter(|key| {
+            let (expected, found) = (expected.get(key), found.get(key));
+            expected.is_some_and(|expected| !covers(found, expected))
+        })
+        .map(str::to_owned)
+        .collect();
+    if path(found).and_then(|path| Hook::of_path(&format!("/{path}"))).is_none()
+        || path(found) != path(expected)
+    {
+        wrong.push("path".into());
+    }
+    if !wrong.is_empty() {
+        let text = format!("differs from what is shipped: {}", wrong.join(", "));
+        return Check::new(State::Problem, &about, text, advice);
+    }
+    let narrowed = SELECTORS.into_iter().find(|key| {
+        let selector = found.get(key).and_then(Value::as_object);
+        selector.is_some_and(|selector| !selector.is_empty())
+    });
+    match narrowed {
+        Some(key) => Check::new(
+            State::Warning,
+            &about,
+            format!("narrowed by its {key}: what it leaves out is not protected"),
+            "remove the selector unless that is meant",
+        ),
+        None => Check::ok(&about, "as shipped"),
+    }
+}
+
+/// Whether a live value holds all that is expected; the API server adds defaults.
+fn covers(live: Option<&Value>, expected: &Value) -> bool {
+    match (live, expected) {
+        (Some(Value::Object(live)), Value::Object(expected)) => {
+            expected.iter().all(|(key, value)| covers(live.get(key), value))
+        }
+        (Some(Value::Array(live)), Value::Array(expected)) => {
+            live.len() == expected.len()
+                && live.iter().zip(expected).all(|(live, expected)| covers(Some(live), expected))
+        }
+        (Some(live), expected) => live == expected,
+        (None, _) => false,
+    }
+}
+
+/// What another webhook could do to a rule of ours.
+fn stranger(kind: &str, webhook: &Value) -> Option<Check> {
+    let about = format!("other webhook {}", name(webhook));
+    let mutating = kind.starts_with("Mutating");
+    let rules = webhook.get("rules").and_then(Value::as_array).into_iter().flatten();
+    let lists = |rule: &Value, key: &str, any: &[&str]| {
+        let values = rule.get(key).and_then(Value::as_array).into_iter().flatten();
+        values.filter_map(Value::as_str).any(|it| it == "*" || any.contains(&it))
+    };
+    for rule in rules {
+        let metal3 = lists(rule, "apiGroups", &[METAL3_GROUP]);
+        let finalizers = lists(rule, "apiGroups", &FINALIZER_GROUPS);
+        let templates = lists(rule, "resources", &["metal3datatemplates", "metal3datatemplates/*"]);
+        let status = lists(rule, "resources", &["metal3datatemplates/status", "*/*"]);
+        let update = lists(rule, "operations", &["UPDATE"]);
+        if metal3 && templates && lists(rule, "operations", &["DELETE"]) && !mutating {
+            return Some(Check::new(
+                State::Warning,
+                &about,
+                "judges deletions of templates too: its refusals are not ours",
+                "when a deletion is refused, look whose message it is",
+            ));
+        }
+        if mutating && metal3 && status && update {
+            return Some(Check::new(
+                State::Warning,
+                &about,
+                "changes the status of templates: pruned indexes may come back",
+                "make sure that it leaves status.indexes alone",
+            ));
+        }
+        let wildcard = lists(rule, "resources", &[]);
+        if mutating && finalizers && wildcard && update {
+            return Some(Check::new(
+                State::Warning,
+                &about,
+                "changes updates of all kinds that the finalizer rule guards",
+                "make sure that it adds no finalizers; the validating hook refuses those only \
+                 while an object is being moved",
+            ));
+        }
+    }
+    None
+}
