@@ -2,8 +2,6 @@
 
 use std::io::Write;
 
-use jiff::Timestamp;
-
 use super::{
     Failure, Outcome,
     args::{Output, UnstickArgs},

@@ -20,6 +20,7 @@
 
 mod binaries;
 mod controlplane;
+mod guard;
 mod kubectl;
 mod parts;
 mod pki;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 pub(crate) use self::{
     controlplane::{ControlPlane, Namespace},
+    guard::Guard,
     pki::Authority,
     users::User,
 };

@@ -1,0 +1,1 @@
+//! Finalizers that are added (rule 4.2).

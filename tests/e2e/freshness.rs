@@ -1,0 +1,1 @@
+//! Verdicts while the watches lag.

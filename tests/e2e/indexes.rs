@@ -1,0 +1,1 @@
+//! Writes of status.indexes (rule 4.3).

@@ -1,0 +1,1 @@
+//! clusterctl move, as recorded.

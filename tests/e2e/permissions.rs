@@ -1,0 +1,1 @@
+//! What the account of the guard may do, and what not.

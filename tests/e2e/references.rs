@@ -1,0 +1,1 @@
+//! New references to a template (rule 4.4).

@@ -1,0 +1,1 @@
+//! Releasing a template (rule 4.5).

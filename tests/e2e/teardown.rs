@@ -1,0 +1,1 @@
+//! Deleting everything at once, in every way that users do.
