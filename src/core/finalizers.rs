@@ -159,7 +159,7 @@ impl Refused {
         // For an Invalid status kubectl shows the causes and not the message.
         let causes = vec![Cause {
             reason: "FieldValueForbidden",
-            message: format!("the object {state}: {added}"),
+            message: format!("the object {state}: {added}. {advice}"),
             field: "metadata.finalizers",
         }];
         let denial = Denial { code: Code::Invalid, message, subject, causes, retry_after: None };

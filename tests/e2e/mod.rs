@@ -288,7 +288,7 @@ impl Space {
     }
 
     /// Any object of the Metal3 group.
-    pub(crate) fn object(&self, kind: &str, name: &str, finalizers: &[&str], spec: Value) -> Value {
+    pub(crate) fn object(&self, kind: &str, name: &str, finalizers: &[&str], spec: &Value) -> Value {
         json!({
             "apiVersion": format!("infrastructure.cluster.x-k8s.io/{}", Crds::of_binary().version()),
             "kind": kind,
