@@ -19,6 +19,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
 
 mod binaries;
+mod capm3;
 mod controlplane;
 mod guard;
 mod kubectl;
@@ -31,6 +32,7 @@ mod users;
 use std::time::Duration;
 
 pub(crate) use self::{
+    capm3::{Behaviour, Capm3},
     controlplane::{ControlPlane, Namespace},
     guard::Guard,
     pki::Authority,
