@@ -246,7 +246,7 @@ impl Space {
             Crds::V1beta1 => json!({"clusterName": "prod"}),
             Crds::V1beta2 => json!({}),
         };
-        self.object("Metal3DataTemplate", name, &[TEMPLATE_FINALIZER], spec)
+        self.object("Metal3DataTemplate", name, &[TEMPLATE_FINALIZER], &spec)
     }
 
     /// A machine that uses `template`, with CAPM3's finalizer.
@@ -262,13 +262,13 @@ impl Space {
             }
         };
         let spec = json!({"dataTemplate": {"name": template}, "image": image});
-        self.object("Metal3Machine", name, &[MACHINE_FINALIZER], spec)
+        self.object("Metal3Machine", name, &[MACHINE_FINALIZER], &spec)
     }
 
     /// A claim for `template`, with both of CAPM3's finalizers.
     pub(crate) fn claim(&self, name: &str, template: &str) -> Value {
         let spec = json!({"template": {"name": template}});
-        self.object("Metal3DataClaim", name, &[MACHINE_FINALIZER, CLAIM_FINALIZER], spec)
+        self.object("Metal3DataClaim", name, &[MACHINE_FINALIZER, CLAIM_FINALIZER], &spec)
     }
 
     /// A Metal3Data of `template` for `claim`, with both of CAPM3's finalizers.
@@ -277,18 +277,24 @@ impl Space {
             "template": {"name": template}, "claim": {"name": claim}, "index": index,
         });
         let name = format!("{template}-{index}");
-        self.object("Metal3Data", &name, &[CLAIM_FINALIZER, DATA_FINALIZER], spec)
+        self.object("Metal3Data", &name, &[CLAIM_FINALIZER, DATA_FINALIZER], &spec)
     }
 
     /// A machine template whose machines use `template`.
     pub(crate) fn machine_template(&self, name: &str, template: &str) -> Value {
         let spec = self.machine("m", template)["spec"].clone();
         let spec = json!({"template": {"spec": spec}});
-        self.object("Metal3MachineTemplate", name, &[], spec)
+        self.object("Metal3MachineTemplate", name, &[], &spec)
     }
 
     /// Any object of the Metal3 group.
-    pub(crate) fn object(&self, kind: &str, name: &str, finalizers: &[&str], spec: &Value) -> Value {
+    pub(crate) fn object(
+        &self,
+        kind: &str,
+        name: &str,
+        finalizers: &[&str],
+        spec: &Value,
+    ) -> Value {
         json!({
             "apiVersion": format!("infrastructure.cluster.x-k8s.io/{}", Crds::of_binary().version()),
             "kind": kind,

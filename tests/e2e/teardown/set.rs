@@ -57,7 +57,7 @@ impl Set {
         owned: &Owned,
         finalizers: &[&str],
     ) -> Self {
-        let mut cluster = space.object("Cluster", "prod", &[], json!({}));
+        let mut cluster = space.object("Cluster", "prod", &[], &json!({}));
         cluster["apiVersion"] = "cluster.x-k8s.io/v1beta1".into();
         let cluster = space.create(&cluster).await.unwrap();
         let by_cluster = |blocks: bool| {
