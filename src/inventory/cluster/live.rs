@@ -135,15 +135,19 @@ impl Live {
         Ok(served)
     }
 
-    /// How a kind is served; `None` when it is not. Discovers when that was not done yet.
+    /// How a kind is served; `None` when it is not. Discovers when that is not known, and again
+    /// for a kind that was missing: it may be installed by now, and what holds a template must not
+    /// look absent.
     pub(super) async fn resource(
         &self,
         kind: Kind,
         deadline: Instant,
     ) -> Result<Option<ApiResource>, ReadError> {
-        let known = self.served.load_full();
-        let served = if known.is_some() { known } else { self.discover(deadline).await? };
-        Ok(served.as_ref().as_ref().and_then(|served| served.get(&kind)).cloned())
+        let of = |served: &Option<Served>| served.as_ref().and_then(|it| it.get(&kind)).cloned();
+        match of(&self.served.load()) {
+            Some(resource) => Ok(Some(resource)),
+            None => Ok(of(&*self.discover(deadline).await?)),
+        }
     }
 
     /// One object; `None` when it, or its kind, is not there.
