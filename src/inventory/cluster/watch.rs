@@ -93,8 +93,6 @@ impl Watch {
                     self.health.synced();
                     state = State::Stream;
                     sleep(ABSENT).await;
-                    // Known in other places by then; only a failure is of interest here.
-                    drop(self.live.discover(Instant::now() + SHARED_READ).await);
                 }
             }
         }
@@ -143,9 +141,14 @@ impl Watch {
             Ok(request) => request,
             Err(error) => return Ended::Failed(State::List, ReadError::Refused(error.to_string())),
         };
-        let events = match self.live.client().request_events::<Object>(request).await {
-            Ok(events) => events,
-            Err(error) => {
+        // Quiet for longer than the server keeps a watch: the connection is dead. That holds for
+        // the head of the answer too, which comes before any event.
+        let patience = Duration::from_secs(u64::from(WATCH_SECONDS) + 5);
+        let opening = self.live.client().request_events::<Object>(request);
+        let events = match timeout(patience, opening).await {
+            Err(_) => return Ended::Failed(back(&version), ReadError::TimedOut),
+            Ok(Ok(events)) => events,
+            Ok(Err(error)) => {
                 return match sort(error, what) {
                     ReadError::NotServed => self.not_served().await,
                     ReadError::Expired => Ended::Next(State::Stream),
@@ -157,8 +160,6 @@ impl Watch {
         };
         pin_mut!(events);
         let mut seen = initial.then(BTreeSet::new);
-        // Quiet for longer than the server keeps a watch: the connection is dead.
-        let patience = Duration::from_secs(u64::from(WATCH_SECONDS) + 5);
         loop {
             let event = match timeout(patience, events.next()).await {
                 Err(_) => return Ended::Failed(back(&version), ReadError::TimedOut),
@@ -249,7 +250,32 @@ fn pause(failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::future::pending;
+
+    use kube::{Client, api::GroupVersionKind};
+
+    use super::{super::health::Health, *};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_never_answered_is_given_up() {
+        type Never = Result<http::Response<kube::client::Body>, tower::BoxError>;
+        let silent = tower::service_fn(|_: http::Request<kube::client::Body>| pending::<Never>());
+        let watch = Watch {
+            kind: Kind::Machine,
+            live: Live::new(Client::new(silent, "default")),
+            index: Arc::default(),
+            health: Health::new(&[Kind::Machine]).of(Kind::Machine).unwrap(),
+        };
+        let kind = GroupVersionKind::gvk(Kind::Machine.group(), "v1beta1", Kind::Machine.name());
+        let resource = ApiResource::from_gvk(&kind);
+        for (from, back) in
+            [(None, State::Stream), (Some("7".to_owned()), State::Follow("7".into()))]
+        {
+            let ended = watch.follow(&resource, from).await;
+            let Ended::Failed(state, ReadError::TimedOut) = ended else { panic!("not given up") };
+            assert_eq!(state, back);
+        }
+    }
 
     #[test]
     fn pauses_grow_and_stay_within_their_bounds() {
