@@ -15,7 +15,7 @@ use crate::{
     admission::{Hook, wire::Envelope},
     core::{
         finalizers::Additions,
-        verdict::{Ruling, Verdict},
+        verdict::{Code, Ruling, Verdict},
     },
     inventory::Inventory,
 };
@@ -44,6 +44,14 @@ pub(super) async fn run(args: &ReviewArgs, out: &mut impl Write) -> Result<Outco
             writeln!(out)?;
         }
     }
+    // Such a denial says nothing about the object: a script must be able to tell.
+    let unverified = results.iter().filter(|result| result.is_unverified()).count();
+    if unverified > 0 {
+        let all = results.len();
+        return Err(Failure::Unverified(format!(
+            "{unverified} of {all} reviews could not be verified; see above"
+        )));
+    }
     Ok(if denied { Outcome::Found } else { Outcome::Good })
 }
 
@@ -65,6 +73,13 @@ struct ReviewResult {
     object: String,
     allowed: bool,
     hooks: Vec<HookResult>,
+}
+
+impl ReviewResult {
+    fn is_unverified(&self) -> bool {
+        let unverified = Code::ServiceUnavailable.number();
+        self.hooks.iter().any(|hook| hook.code == Some(unverified))
+    }
 }
 
 #[derive(Serialize)]
