@@ -138,6 +138,8 @@ pub(crate) struct Refused {
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) causes: Vec<Value>,
+    /// Seconds; 0 when the answer names none.
+    pub(crate) retry_after: u32,
 }
 
 /// One test's namespace, spoken to as one user.
@@ -187,6 +189,7 @@ impl Space {
                 code: status.code,
                 reason: status.reason.clone(),
                 message: status.message.clone(),
+                retry_after: status.details.as_ref().map_or(0, |it| it.retry_after_seconds),
                 causes: status
                     .details
                     .as_ref()

@@ -26,6 +26,7 @@ mod kubectl;
 mod parts;
 mod pki;
 mod process;
+mod proxy;
 mod rundir;
 mod users;
 
@@ -34,8 +35,9 @@ use std::time::Duration;
 pub(crate) use self::{
     capm3::{Behaviour, Capm3},
     controlplane::{ControlPlane, Namespace},
-    guard::Guard,
+    guard::{BINARY, Guard},
     pki::Authority,
+    proxy::{Proxy, Reads, Verb},
     users::User,
 };
 
