@@ -15,6 +15,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+mod commands;
 mod deletion;
 mod faults;
 mod finalizers;
