@@ -7,10 +7,11 @@
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::{
     Client, Resource as _,
     api::{ApiResource, DynamicObject, ListParams, Request},
-    core::request::Error as RequestError,
+    core::{GroupVersion, request::Error as RequestError},
     discovery,
 };
 use serde::Deserialize;
@@ -113,41 +114,56 @@ impl Live {
         let mut groups: Vec<_> = Kind::ALL.into_iter().map(Kind::group).collect();
         groups.dedup();
         for group in groups {
-            let found = timeout_at(deadline, discovery::group(&self.client, group)).await;
-            let found = match found.map_err(|_| ReadError::TimedOut)? {
-                Ok(found) => found,
-                Err(error) if is_missing_group(&error) => continue,
-                Err(error) => return Err(sort(error, || format!("discover {group}"))),
-            };
-            for kind in Kind::ALL.into_iter().filter(|kind| kind.group() == group) {
-                let recommended = found.recommended_kind(kind.name());
-                let any = || {
-                    let all = found.resources_by_stability();
-                    all.into_iter().find(|(resource, _)| resource.kind == kind.name())
-                };
-                if let Some((resource, _)) = recommended.or_else(any) {
-                    served.insert(kind, resource);
-                }
-            }
+            let found = timeout_at(deadline, self.discover_group(group, &mut served)).await;
+            let found = found.map_err(|_| ReadError::TimedOut)?;
+            found.map_err(|error| sort(error, || format!("discover {group}")))?;
         }
         let served = Arc::new(Some(served));
         self.served.store(Arc::clone(&served));
         Ok(served)
     }
 
-    /// How a kind is served; `None` when it is not. Discovers when that is not known, and again
-    /// for a kind that was missing: it may be installed by now, and what holds a template must not
-    /// look absent.
+    /// Adds the kinds of a group, each in the most preferred version that has it. The group is
+    /// asked for by its own path: the list of all groups learns of new CRDs later than they are
+    /// served, and while an API server starts it lacks them, where this path answers 503.
+    async fn discover_group(&self, group: &str, served: &mut Served) -> Result<(), kube::Error> {
+        let request = http::Request::get(format!("/apis/{group}")).body(Vec::new());
+        let request = request.map_err(kube::Error::HttpError)?;
+        let found = match self.client.request::<APIGroup>(request).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            found => found?,
+        };
+        let mut missing: Vec<_> =
+            Kind::ALL.into_iter().filter(|kind| kind.group() == group).collect();
+        for version in found.preferred_version.into_iter().chain(found.versions) {
+            if missing.is_empty() {
+                break;
+            }
+            let version = GroupVersion::gv(group, &version.version);
+            let resources = discovery::pinned_group(&self.client, &version).await?;
+            missing.retain(|kind| {
+                let found = resources.recommended_kind(kind.name());
+                let is_missing = found.is_none();
+                served.extend(found.map(|(resource, _)| (*kind, resource)));
+                is_missing
+            });
+        }
+        Ok(())
+    }
+
+    /// How a kind is served; `None` when it is not, which is never answered from memory: CRDs may
+    /// have been installed a moment ago, and objects of the kind with them.
     pub(super) async fn resource(
         &self,
         kind: Kind,
         deadline: Instant,
     ) -> Result<Option<ApiResource>, ReadError> {
-        let of = |served: &Option<Served>| served.as_ref().and_then(|it| it.get(&kind)).cloned();
-        match of(&self.served.load()) {
-            Some(resource) => Ok(Some(resource)),
-            None => Ok(of(&*self.discover(deadline).await?)),
+        let find = |served: &Option<Served>| served.as_ref()?.get(&kind).cloned();
+        let known = find(&self.served.load());
+        if known.is_some() {
+            return Ok(known);
         }
+        Ok(find(self.discover(deadline).await?.as_ref()))
     }
 
     /// One object; `None` when it, or its kind, is not there.
@@ -274,14 +290,6 @@ fn not_found(error: &kube::Error) -> Option<NotFound> {
             Some(if named { NotFound::Object } else { NotFound::Path })
         }
         _ => None,
-    }
-}
-
-fn is_missing_group(error: &kube::Error) -> bool {
-    match error {
-        kube::Error::Discovery(_) => true,
-        kube::Error::Api(status) => status.code == 404,
-        _ => false,
     }
 }
 
