@@ -25,9 +25,10 @@ mod moves;
 mod permissions;
 mod references;
 mod release;
+mod rules_off;
 mod teardown;
 
-use crate::support::{ControlPlane, Guard, Namespace, User, eventually};
+use crate::support::{ControlPlane, Guard, Namespace, User, eventually, guard};
 
 /// CAPM3's finalizer on templates.
 pub(crate) const TEMPLATE_FINALIZER: &str = "metal3datatemplate.infrastructure.cluster.x-k8s.io";
@@ -92,11 +93,12 @@ pub(crate) async fn env() -> &'static Env {
         prepare(plane).await;
         let kubeconfig = plane.kubeconfig(User::Guard);
         let guard = Guard::start(plane, &kubeconfig, "127.0.0.1:0", &[]).await.unwrap();
-        guard.register(plane).await.unwrap();
+        let manifests = rules_off::shipped_or_less(guard.manifests().unwrap());
+        guard::apply(plane, &manifests).await.unwrap();
         plane.bind(User::Guard, "metal3-guard").await;
         guard.ready().await;
         let env = Env { plane, guard };
-        env.wait_registered().await;
+        wait_registered(&env.space("registered").await).await;
         env
     })
     .await
@@ -117,19 +119,29 @@ impl Env {
         let client = self.plane.client(User::Admin).await;
         Space { client, namespace }
     }
+}
 
-    /// Waits until the API server calls the guard: a deletion that is refused on sight.
-    async fn wait_registered(&self) {
-        let space = self.space("registered").await;
-        let mut probe = space.template("probe");
-        probe["metadata"]["annotations"] = json!({"metal3-guard.io/force-delete": ""});
+/// Waits until the API server calls the guard: for a write that is refused on sight.
+pub(crate) async fn wait_registered(space: &Space) {
+    let mut probe = space.template("probe");
+    if rules_off::is_off(rules_off::DELETION) {
         space.create(&probe).await.unwrap();
+        space.delete("metal3datatemplates", "probe").await.unwrap();
+        let machine = space.machine("probe", "probe");
         eventually("the API server to call the guard", async || {
-            let url = format!("{}?dryRun=All", space.url("metal3datatemplates", "probe", ""));
-            space.send(Method::DELETE, &url, None).await.err()
+            let url = format!("{}?dryRun=All", space.url("metal3machines", "", ""));
+            space.send(Method::POST, &url, Some(("application/json", &machine))).await.err()
         })
         .await;
+        return;
     }
+    probe["metadata"]["annotations"] = json!({"metal3-guard.io/force-delete": ""});
+    space.create(&probe).await.unwrap();
+    eventually("the API server to call the guard", async || {
+        let url = format!("{}?dryRun=All", space.url("metal3datatemplates", "probe", ""));
+        space.send(Method::DELETE, &url, None).await.err()
+    })
+    .await;
 }
 
 /// What the API server refused with.

@@ -219,7 +219,18 @@ impl ControlPlane {
 
     /// Kills the API server, as a crash would, and starts it again on the same port.
     pub(crate) async fn restart_apiserver(&self) {
+        self.stop_apiserver();
+        self.start_apiserver().await;
+    }
+
+    /// Kills the API server, as a crash would. Nobody answers on its port until
+    /// [`Self::start_apiserver`].
+    pub(crate) fn stop_apiserver(&self) {
         lock(&self.apiserver).kill();
+    }
+
+    /// Starts the API server again, on the same port.
+    pub(crate) async fn start_apiserver(&self) {
         let started = or_fail(self.parts.start_apiserver(&self.run).await);
         *lock(&self.apiserver) = started;
     }

@@ -91,14 +91,7 @@ impl Guard {
 
     /// A GET on the admin port: status and body.
     pub(crate) async fn get(&self, path: &str) -> Result<(u16, String)> {
-        let mut stream = TcpStream::connect(&self.admin).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: guard\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
-        let status = head.split(' ').nth(1).context("no status")?.parse()?;
-        Ok((status, body.to_owned()))
+        get(&self.admin, path).await
     }
 
     /// The sum of all series of a metric whose labels contain `labels`.
@@ -135,6 +128,11 @@ impl Guard {
         self.process.kill();
     }
 
+    /// Whether it has ended by itself, as after a signal.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.check().is_err()
+    }
+
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
@@ -161,11 +159,28 @@ impl Guard {
 
     /// Applies the manifests as a user would. The API server takes a moment to use them.
     pub(crate) async fn register(&self, plane: &ControlPlane) -> Result<()> {
-        let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
-        let ran = plane.kubectl_with(User::Admin, &apply, &self.manifests()?).await;
-        ensure!(ran.success, "the shipped manifests were refused: {}", ran.stderr);
-        Ok(())
+        apply(plane, &self.manifests()?).await
     }
+}
+
+/// Applies the shipped manifests, or what a test made of them.
+pub(crate) async fn apply(plane: &ControlPlane, manifests: &str) -> Result<()> {
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+    let ran = plane.kubectl_with(User::Admin, &apply, manifests).await;
+    ensure!(ran.success, "the shipped manifests were refused: {}", ran.stderr);
+    Ok(())
+}
+
+/// A GET on the admin port of a guard: status and body.
+pub(crate) async fn get(admin: &str, path: &str) -> Result<(u16, String)> {
+    let mut stream = TcpStream::connect(admin).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: guard\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
+    let status = head.split(' ').nth(1).context("no status")?.parse()?;
+    Ok((status, body.to_owned()))
 }
 
 /// One pair for all guards of a control plane: a successor must be trusted like its predecessor.

@@ -21,7 +21,8 @@
 mod binaries;
 mod capm3;
 mod controlplane;
-mod guard;
+mod forwarder;
+pub(crate) mod guard;
 mod kubectl;
 mod parts;
 mod pki;
@@ -35,6 +36,7 @@ use std::time::Duration;
 pub(crate) use self::{
     capm3::{Behaviour, Capm3},
     controlplane::{ControlPlane, Namespace},
+    forwarder::Forwarder,
     guard::{BINARY, Guard},
     pki::Authority,
     proxy::{Proxy, Reads, Verb},
