@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-use super::{Crds, Env, Refused, Space, prepare};
+use super::{Crds, Env, Refused, Space, prepare, wait_registered};
 use crate::support::{ControlPlane, Guard, Proxy, Reads, User, Verb, eventually};
 
 const TEMPLATES: &str = "metal3datatemplates";
@@ -33,7 +33,7 @@ async fn lagging() -> MutexGuard<'static, Lagging> {
         guard.register(plane).await.unwrap();
         plane.bind(User::Guard, "metal3-guard").await;
         let env = Env { plane, guard };
-        env.wait_registered().await;
+        wait_registered(&env.space("registered").await).await;
         Mutex::new(Lagging { env, proxy })
     };
     let lagging = LAGGING.get_or_init(start).await.lock().await;
@@ -297,7 +297,7 @@ async fn kinds_that_are_installed_later_count_at_once() {
         plane.install_crds(&file).await;
     }
     let env = Env { plane, guard };
-    env.wait_registered().await;
+    wait_registered(&env.space("registered").await).await;
     let space = env.space("installed").await;
     for (name, holder) in
         [("machined", space.machine("m", "machined")), ("claimed", space.claim("c", "claimed"))]

@@ -26,7 +26,9 @@ const INDEXES: &str = "indexes.metal3-guard.io";
 /// Scenarios (the longest matching start of the name counts), their hooks, and the source of the
 /// rule that they are for.
 const RULES: &[(&str, &[&str], &str)] = &[
+    ("commands::", &[], "src/cli/mod.rs"),
     ("deletion::", &[DELETION], "src/core/deletion.rs"),
+    ("doctor::", &[], "src/cli/doctor.rs"),
     ("faults::", &[DELETION], "src/core/deletion.rs"),
     ("faults::cluster::", &[DELETION], "src/inventory/cluster.rs"),
     ("faults::crds::", &[DELETION], "src/inventory/cluster/live.rs"),
