@@ -298,17 +298,14 @@ impl<'a> Planner<'a> {
             );
         }
         if let Some(write) = terminating.strip(TEMPLATE_FINALIZER).filter(|_| !self.paused) {
-            self.step(
-                Action::Release,
-                write,
-                "nothing needs the template any more, and CAPM3 did not react to being woken",
-                self.after_wake(
-                    meta,
-                    self.since,
-                    after(self.grace_due(), self.at.timing.release),
-                    self.at.timing.release,
-                ),
-            );
+            let release = self.at.timing.release;
+            let due = self.after_wake(meta, self.since, after(self.grace_due(), release), release);
+            let reason = if due <= self.at.now {
+                "nothing needs the template any more, and CAPM3 did not react to being woken"
+            } else {
+                "nothing needs the template any more; only if CAPM3 does not react to being woken"
+            };
+            self.step(Action::Release, write, reason, due);
         }
     }
 
@@ -539,6 +536,8 @@ impl<'a> Planner<'a> {
         due: Timestamp,
         patience: SignedDuration,
     ) -> Timestamp {
+        // Not longer than wake-ups are apart in the end, or each would put the step off again.
+        let patience = patience.min(self.at.timing.wake_limit);
         let woken = self.woken(meta, since);
         let woken = woken.unwrap_or_else(|| self.wake_due(meta, since).max(self.at.now));
         due.max(after(woken, patience))

@@ -12,6 +12,7 @@ use crate::core::{
 
 mod bounds;
 mod lost;
+mod patience;
 
 /// Seconds after the deletion, far beyond every period.
 const YEARS: i64 = 100_000_000;
@@ -232,10 +233,15 @@ fn capm3_2868_a_terminating_orphan_loses_the_claim_finalizer_after_the_grace_per
         let plan = look(&[held.clone(), bound_orphan()], 59);
         assert_eq!(
             steps(&plan),
-            [(Action::Wake, "workers-0".into(), 5), (Action::FreeOrphan, "workers-0".into(), 60)]
+            [(Action::Wake, "workers-0".into(), 5), (Action::FreeOrphan, "workers-0".into(), 64)]
         );
         assert_eq!(due(&plan, 59), [(Action::Wake, "workers-0".into())]);
-        let plan = look(&[held, bound_orphan()], 60);
+        let before = look(&[held.clone(), woken(bound_orphan(), 40)], 59);
+        assert_eq!(
+            steps(&before),
+            [(Action::FreeOrphan, "workers-0".into(), 60), (Action::Wake, "workers-0".into(), 80)]
+        );
+        let plan = look(&[held, woken(bound_orphan(), 40)], 60);
         assert_eq!(due(&plan, 60), [(Action::FreeOrphan, "workers-0".into())]);
         let change = plan.steps[0].write.change();
         let kept: Box<[Box<str>]> = Box::new([DATA_FINALIZER.into()]);
@@ -284,7 +290,8 @@ fn no_repair_while_a_live_machine_references_the_template() {
         machine("w-9").refers(json!({"name": "workers", "namespace": "elsewhere"})),
         machine_template("md").uses("workers"),
     ] {
-        let plan = look(&[dying(), bound_orphan(), live_orphan.clone(), harmless], YEARS);
+        let orphan = woken(bound_orphan(), YEARS - 5);
+        let plan = look(&[dying(), orphan, live_orphan.clone(), harmless], YEARS);
         assert_eq!(
             due(&plan, YEARS),
             [(Action::DeleteOrphan, "workers-1".into()), (Action::FreeOrphan, "workers-0".into())]
@@ -301,14 +308,23 @@ fn data_with_a_claim_is_left_to_capm3() {
             .for_claim("w-0", 0)
             .terminating()
             .finalizers(&[CLAIM_FINALIZER, DATA_FINALIZER]);
-        let its_claim = claim("w-0").version(version).uses("workers").terminating();
-        for scope in [Scope::Controller, Scope::Person] {
-            let plan = look_as(scope, &[dying(), attached.clone(), its_claim.clone()], YEARS);
-            assert_eq!(actions(&plan), []);
-            assert_eq!(causes(&plan), [WaitCause::Draining]);
-            let names: Vec<_> = plan.waits[0].names.iter().map(|name| &**name).collect();
-            assert_eq!(names, ["Metal3DataClaim/w-0", "Metal3Data/workers-0"]);
-            assert!(plan.next_look.is_some(), "not yet always has a retry time (CAPM3 #1997)");
+        let let_go = claim("w-0").version(version).uses("workers").terminating();
+        let foreign = let_go.clone().finalizers(&["a.io/x"]);
+        let held = let_go.clone().finalizers(&["a.io/x", CLAIM_FINALIZER]);
+        for (its_claim, waits) in [
+            (held, &["Metal3DataClaim/w-0", "Metal3Data/workers-0"][..]),
+            // Nobody waits for a claim that CAPM3 has let go: it does not keep the template.
+            (foreign, &["Metal3Data/workers-0"]),
+            (let_go, &["Metal3Data/workers-0"]),
+        ] {
+            for scope in [Scope::Controller, Scope::Person] {
+                let plan = look_as(scope, &[dying(), attached.clone(), its_claim.clone()], YEARS);
+                assert_eq!(actions(&plan), []);
+                assert_eq!(causes(&plan), [WaitCause::Draining]);
+                let names: Vec<_> = plan.waits[0].names.iter().map(|name| &**name).collect();
+                assert_eq!(names, waits);
+                assert!(plan.next_look.is_some(), "not yet always has a retry time (CAPM3 #1997)");
+            }
         }
     }
 }
@@ -317,8 +333,8 @@ fn data_with_a_claim_is_left_to_capm3() {
 
 #[test]
 fn the_template_is_released_after_the_second_grace_period() {
-    assert_eq!(due(&look(&[woken(dying(), 80)], 89), 89), []);
-    let plan = look(&[woken(dying(), 80)], 90);
+    assert_eq!(due(&look(&[woken(dying(), 60)], 89), 89), []);
+    let plan = look(&[woken(dying(), 60)], 90);
     assert_eq!(due(&plan, 90), [(Action::Release, "workers".into())]);
     let Change::Strip { finalizer, kept } = plan.steps[0].write.change() else {
         panic!("{plan:?}")
@@ -326,7 +342,7 @@ fn the_template_is_released_after_the_second_grace_period() {
     assert_eq!((&**finalizer, kept.len()), (TEMPLATE_FINALIZER, 0));
 
     let held = dying().finalizers(&["a.io/x", TEMPLATE_FINALIZER, "foregroundDeletion"]);
-    let plan = look(&[held], 90);
+    let plan = look(&[woken(held, 60)], 90);
     let kept: Box<[Box<str>]> = Box::new(["a.io/x".into(), "foregroundDeletion".into()]);
     let strip = Change::Strip { finalizer: TEMPLATE_FINALIZER.into(), kept };
     assert_eq!(plan.steps[0].write.change(), &strip);
@@ -369,7 +385,9 @@ fn capm3_2717_what_does_not_need_the_template_does_not_keep_it() {
         machine_template("md").uses("workers"),
         data("masters-0").uses("masters"),
     ] {
-        assert_eq!(due(&look(&[dying(), other], 90), 90), [(Action::Release, "workers".into())]);
+        let plan = look(&[woken(dying(), 60), other], 90);
+        assert_eq!(due(&plan, 90), [(Action::Release, "workers".into())]);
+        assert_eq!(causes(&plan), [], "nothing to wait for");
     }
 }
 

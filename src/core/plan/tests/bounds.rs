@@ -35,8 +35,12 @@ fn capa_4584_a_pause_leaves_only_wake_ups() {
     }
     // Another cluster's pause, and a cluster that is gone, change nothing.
     for objects in [
-        vec![named(stale()), cluster("c"), cluster("d").set(&["spec", "paused"], true)],
-        vec![named(stale())],
+        vec![
+            named(woken(stale(), YEARS - 30)),
+            cluster("c"),
+            cluster("d").set(&["spec", "paused"], true),
+        ],
+        vec![named(woken(stale(), YEARS - 30))],
     ] {
         assert_eq!(due(&look(&objects, YEARS), YEARS), [(Action::Release, "workers".into())]);
     }
@@ -103,14 +107,21 @@ fn nothing_that_is_not_terminating_is_ever_changed_but_by_a_wake_up() {
 
 #[test]
 fn only_the_strongest_due_step_is_left_for_an_object() {
-    let objects = [stale()];
-    for (seconds, expected) in [(5, Action::Wake), (60, Action::Prune), (90, Action::Release)] {
-        assert_eq!(due(&look(&objects, seconds), seconds), [(expected, "workers".into())]);
+    for (object, seconds, expected) in [
+        (stale(), 5, Action::Wake),
+        (woken(stale(), 20), 40, Action::Wake),
+        (woken(stale(), 20), 60, Action::Prune),
+        (woken(stale(), 20), 90, Action::Release),
+        // Never woken: the gentlest first, however late it is.
+        (stale(), 60, Action::Wake),
+        (stale(), YEARS, Action::Wake),
+    ] {
+        assert_eq!(due(&look(&[object], seconds), seconds), [(expected, "workers".into())]);
     }
-    let plan = look(&[dying(), woken(bound_orphan(), 60)], 61);
+    let plan = look(&[dying(), woken(bound_orphan(), 55)], 61);
     assert_eq!(
         steps(&plan),
-        [(Action::FreeOrphan, "workers-0".into(), 60), (Action::Wake, "workers-0".into(), 120)]
+        [(Action::FreeOrphan, "workers-0".into(), 60), (Action::Wake, "workers-0".into(), 110)]
     );
 }
 
@@ -143,7 +154,10 @@ fn the_next_look_is_at_the_next_step_or_after_the_pause() {
         (vec![woken(dying(), 5)], 6, Some(10)),
         // Due now: carried out, then looked at again.
         (vec![dying()], 5, Some(35)),
-        (vec![dying()], 70, Some(90)),
+        (vec![dying()], 60, Some(90)),
+        (vec![dying()], 70, Some(100)),
+        (vec![woken(dying(), 60)], 70, Some(90)),
+        (vec![stale()], 70, Some(75)),
         (vec![dying(), claim("w-0").uses("workers")], 0, Some(30)),
         (vec![template("workers")], 0, None),
     ] {
@@ -156,7 +170,10 @@ fn the_next_look_is_at_the_next_step_or_after_the_pause() {
 fn every_write_carries_its_precondition() {
     let objects = [stale(), bound_orphan(), data("workers-1").uses("workers")];
     let plan = look(&objects, YEARS);
-    assert_eq!(plan.steps.len(), 3);
+    assert_eq!(
+        actions(&plan),
+        [Action::Wake, Action::Prune, Action::DeleteOrphan, Action::FreeOrphan]
+    );
     for step in &plan.steps {
         let target = step.write.target();
         assert_eq!(*target.uid, *format!("uid-{}", target.name));
