@@ -9,8 +9,11 @@ use kube::{
 
 use super::{Failure, args::ClusterArgs};
 
-/// A client, not yet connected.
-pub(super) async fn client(args: &ClusterArgs) -> Result<Client, Failure> {
+/// What a command that reads a state can do without a cluster, for [`client`].
+pub(super) const OTHER_SOURCES: &str = ", or read files with --state DIR, or try --demo";
+
+/// A client, not yet connected. `instead` ends the advice when there is no cluster.
+pub(super) async fn client(args: &ClusterArgs, instead: &str) -> Result<Client, Failure> {
     let options = KubeConfigOptions { context: args.context.clone(), ..Default::default() };
     let mut config = match (&args.kubeconfig, &args.context) {
         (Some(path), _) => {
@@ -25,10 +28,7 @@ pub(super) async fn client(args: &ClusterArgs) -> Result<Client, Failure> {
             Failure::Usage(format!("cannot use context {context} of the kubeconfig: {error}"))
         })?,
         (None, None) => Config::infer().await.map_err(|error| {
-            Failure::Usage(format!(
-                "no cluster: {error}. Name one with --kubeconfig, or read files with --state DIR, \
-                 or try --demo"
-            ))
+            Failure::Usage(format!("no cluster: {error}. Name one with --kubeconfig{instead}"))
         })?,
     };
     // Every read has its own deadline, and every watch its own backoff.

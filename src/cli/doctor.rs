@@ -13,6 +13,7 @@ use super::{
     args::{DoctorArgs, Output},
     cluster, deadline, text,
 };
+use crate::inventory::cluster::root;
 
 mod access;
 mod admin;
@@ -21,7 +22,7 @@ mod kinds;
 mod webhooks;
 
 pub(super) async fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Outcome, Failure> {
-    let cluster = Api { client: cluster::client(&args.cluster).await?, deadline: deadline() };
+    let cluster = Api { client: cluster::client(&args.cluster, "").await?, deadline: deadline() };
     // Whether the API server answers at all decides whether the rest means anything.
     cluster.get("/version").await.map_err(|error| {
         Failure::Unverified(format!("the API server cannot be asked: {}", error.text))
@@ -153,7 +154,7 @@ impl Api {
                 code: status.code,
                 text: format!("{} {}", status.code, status.message),
             }),
-            Ok(Err(error)) => Err(failed(error.to_string())),
+            Ok(Err(error)) => Err(failed(root(&error))),
         }
     }
 }

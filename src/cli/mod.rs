@@ -146,7 +146,7 @@ async fn load(args: &StateArgs) -> Result<Arc<dyn Inventory>, Failure> {
     if let Some(snapshot) = snapshot(args)? {
         return Ok(Arc::new(snapshot));
     }
-    let cluster = Cluster::unwatched(cluster::client(&args.cluster).await?);
+    let cluster = Cluster::unwatched(cluster::client(&args.cluster, cluster::OTHER_SOURCES).await?);
     cluster.discover(deadline()).await?;
     Ok(Arc::new(cluster))
 }

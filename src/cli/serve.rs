@@ -100,7 +100,9 @@ impl Facts {
             let source = Source::Snapshot(Arc::new(snapshot));
             return Ok(Self { source, _gates: vec![gate], _opener: opener });
         }
-        let cluster = Arc::new(Cluster::watched(cluster::client(&args.cluster).await?));
+        let cluster = Arc::new(Cluster::watched(
+            cluster::client(&args.cluster, cluster::OTHER_SOURCES).await?,
+        ));
         registry.register_collector(Box::new(cluster.health().clone()));
         let gate = readiness.register("cluster");
         opener.spawn(open_when_answering(Arc::clone(&cluster), gate));

@@ -32,6 +32,7 @@ mod live;
 mod watch;
 
 pub use self::health::Health;
+pub(crate) use self::live::root;
 use self::{
     flight::Flights,
     live::{Live, ReadError, SHARED_READ},

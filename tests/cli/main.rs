@@ -10,6 +10,7 @@
 
 mod commands;
 mod demo;
+mod doctor;
 mod files;
 mod guard;
 mod readme;

@@ -25,6 +25,11 @@ fn wrong_calls_say_what_is_wrong_and_end_with_2() {
         ("usage-serve-demo-open", &["serve", "--demo", "--listen", "0.0.0.0:0"]),
         ("usage-serve-demo-admin-open", &["serve", "--demo", "--admin-listen", "[::]:0"]),
         ("usage-serve-log-level", &["serve", "--demo", "--log-level", "a=b=c"]),
+        ("usage-doctor-state", &["doctor", "--demo"]),
+        ("usage-doctor-admin", &["doctor", "--admin", "localhost"]),
+        ("usage-doctor-output", &["doctor", "-o", "yaml"]),
+        ("usage-doctor-extra", &["doctor", "workers"]),
+        ("usage-manifests-overlay", &["manifests", "--overlay", "production"]),
     ] {
         let done = run(args);
         assert_eq!((done.code, &*done.stdout), (2, ""), "{name}");
@@ -47,8 +52,17 @@ fn without_a_cluster_the_other_sources_are_named() {
 
 #[test]
 fn help_and_version_are_no_errors() {
-    for command in ["serve", "review", "can-delete", "diagnose", "unstick", "certs", "completions"]
-    {
+    for command in [
+        "serve",
+        "review",
+        "can-delete",
+        "diagnose",
+        "unstick",
+        "certs",
+        "doctor",
+        "manifests",
+        "completions",
+    ] {
         let done = run(&[command, "--help"]);
         assert_eq!((done.code, &*done.stderr), (0, ""), "{command}");
         assert!(done.stdout.contains("Usage: metal3-guard"), "{}", done.stdout);

@@ -314,7 +314,7 @@ pub(super) fn sort(error: kube::Error, what: impl Fn() -> String) -> ReadError {
 }
 
 /// The innermost cause: the outer ones only repeat that something failed.
-fn root(error: &dyn std::error::Error) -> String {
+pub(crate) fn root(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;
