@@ -84,6 +84,12 @@ fn capi_8949_an_addition_to_a_terminating_object_is_invalid() {
         assert!(!denial.message.contains("kept.io/k"));
         let [cause] = denial.causes.as_slice() else { panic!("{:?}", denial.causes) };
         assert_eq!((cause.reason, cause.field), ("FieldValueForbidden", "metadata.finalizers"));
+        // For an Invalid status this is all that kubectl shows, after the object's name.
+        let text = format!(
+            "the object is being deleted since {DELETED}: finalizers a.io/x and b.io/y, added by \
+             someone, would keep it from going"
+        );
+        assert_eq!(cause.message, text);
         assert_eq!(denial.subject.uid, "uid-workers");
     }
 }
@@ -99,7 +105,13 @@ fn capi_11812_an_addition_to_an_object_that_is_moved_away_is_invalid() {
         let denial = ruling.denial().unwrap();
         assert!(denial.message.contains("moved away"), "{}", denial.message);
         assert!(denial.message.contains(CLUSTER_FINALIZER));
-        assert_eq!(denial.causes[0].field, "metadata.finalizers");
+        let [cause] = denial.causes.as_slice() else { panic!("{:?}", denial.causes) };
+        assert_eq!((cause.reason, cause.field), ("FieldValueForbidden", "metadata.finalizers"));
+        let text = format!(
+            "the object is being moved away by clusterctl (annotation {MOVE_ANNOTATION}): finalizer \
+             {CLUSTER_FINALIZER}, added by someone, would leave it terminating here for ever"
+        );
+        assert_eq!(cause.message, text);
     }
 }
 
