@@ -10,7 +10,7 @@ use super::{
     load, missing, text,
 };
 use crate::core::{
-    diagnosis::{self, State, TemplateReport},
+    diagnosis::{self, NextStep, State, TemplateReport},
     objects::WOKEN_ANNOTATION,
     plan::Action,
 };
@@ -47,7 +47,7 @@ pub(super) async fn run(args: &UnstickArgs, out: &mut impl Write) -> Result<Outc
                 writeln!(out, "  waits for {}", text::one_line(wait))?;
             }
             write_steps(&report, now, out)?;
-            write_by_hand(&report, namespace, out)?;
+            write_by_hand(&report, namespace, now, out)?;
             if !report.steps.is_empty() {
                 writeln!(out, "dry run: nothing was changed")?;
             }
@@ -61,14 +61,16 @@ pub(super) async fn run(args: &UnstickArgs, out: &mut impl Write) -> Result<Outc
 fn write_by_hand(
     report: &TemplateReport,
     namespace: &str,
+    now: Timestamp,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let mut woken =
-        report.steps.iter().filter(|step| step.action == Action::Wake.word()).peekable();
+    // One before its time would only put off what follows it.
+    let due = |step: &&NextStep| step.action == Action::Wake.word() && step.due <= now;
+    let mut woken = report.steps.iter().filter(due).peekable();
     if woken.peek().is_none() {
         return Ok(());
     }
-    writeln!(out, "  wake them by hand")?;
+    writeln!(out, "  wake them by hand, then look again")?;
     for step in woken {
         writeln!(
             out,

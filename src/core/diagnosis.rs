@@ -226,7 +226,11 @@ fn holders(contents: &Contents, usage: &Usage) -> Vec<Holder> {
         holder(Kind::Machine, &it.meta, role)
     });
     let claims = usage.claims.values().map(|it| {
-        let role = if it.meta.terminating() { "is draining" } else { "holds an index of it" };
+        let role = match (it.meta.terminating(), it.meta.has_finalizer(CLAIM_FINALIZER)) {
+            (true, true) => "is draining",
+            (true, false) => "is going, and CAPM3 is done with it (no hold)",
+            (false, _) => "holds an index of it",
+        };
         holder(Kind::Claim, &it.meta, role)
     });
     let data = usage.data.values().map(|it| {
@@ -287,8 +291,12 @@ fn notes(template: Option<&Template>, state: State, usage: &Usage) -> Vec<String
     if template.meta.moving {
         notes.push("clusterctl move is taking it away".into());
     }
-    if let Some(reason) = template.meta.force_reason() {
-        notes.push(format!("its deletion is forced by annotation: {reason:?}"));
+    match template.meta.force_reason() {
+        Some("") => notes.push(
+            "annotation metal3-guard.io/force-delete forces nothing: it must say the reason".into(),
+        ),
+        Some(reason) => notes.push(format!("its deletion is forced by annotation: {reason:?}")),
+        None => {}
     }
     if state == State::Live && usage.is_empty() {
         notes.push("nothing uses it".into());
@@ -318,3 +326,6 @@ fn dead_references(namespace: &str, contents: &Contents) -> Vec<DeadReference> {
         )
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

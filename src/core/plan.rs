@@ -10,7 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     contents::Contents,
     objects::{
-        CLAIM_FINALIZER, DATA_FINALIZER, Data, Kind, Meta, TEMPLATE_FINALIZER, Template, Usage,
+        CLAIM_FINALIZER, DATA_FINALIZER, Data, Kind, MOVE_ANNOTATION, Meta, TEMPLATE_FINALIZER,
+        Template, Usage,
     },
     release::may_release,
     teardown::{self, Lifecycle, Terminating, Write},
@@ -183,7 +184,11 @@ impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = first_three(self.names.iter().map(|name| &**name));
         match self.cause {
-            WaitCause::Moving => write!(f, "clusterctl move to finish with {names}"),
+            WaitCause::Moving => write!(
+                f,
+                "clusterctl move to finish with {names}; if none is running, remove annotation \
+                 {MOVE_ANNOTATION}"
+            ),
             WaitCause::Paused => write!(f, "{names} to be unpaused"),
             WaitCause::Machines => write!(f, "live machines that use it to be deleted: {names}"),
             WaitCause::Claims => write!(f, "live claims that use it to be deleted: {names}"),
@@ -238,7 +243,9 @@ impl<'a> Planner<'a> {
     fn template(&mut self, template: &Arc<Template>) {
         let meta = &template.meta;
         if meta.moving {
-            self.wait(WaitCause::Moving, vec![meta.name.clone()]);
+            // clusterctl pauses what it moves; lifting that pause would break the move.
+            self.plan.waits.clear();
+            self.wait(WaitCause::Moving, vec![named(Kind::Template, meta)]);
             return;
         }
         match Lifecycle::of(Arc::clone(template)) {

@@ -1,5 +1,10 @@
 //! `can-delete`, `diagnose` and `unstick`: what an operator reads at night.
 
+use std::fs;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
 use crate::support::{check, run};
 
 const STATE: [&str; 2] = ["--state", "tests/data/states/v1beta1"];
@@ -35,6 +40,8 @@ fn diagnose_tells_the_oldest_trouble_first() {
         ("diagnose-release", "-n release --state tests/data/states/v1beta1"),
         ("diagnose-moving", "-n moving --state tests/data/states/v1beta1"),
         ("diagnose-elsewhere", "-n tenant --state tests/data/states/v1beta1"),
+        ("diagnose-elsewhere-json", "-n tenant --state tests/data/states/v1beta1 -o json"),
+        ("diagnose-forced-empty", "forced-empty -n release --state tests/data/states/v1beta1"),
         ("diagnose-recorded", "-A --state tests/data/states/recorded-v1.8.1-stuck"),
     ] {
         check(name, &run(&words("diagnose", args)));
@@ -49,11 +56,60 @@ fn unstick_prints_a_plan_and_changes_nothing() {
         ("unstick-idle", "old-workers -n metal3 --demo"),
         ("unstick-missing", "nobody -n stuck --demo"),
         ("unstick-stuck-json", "batch-workers -n stuck --demo -o json"),
+        ("unstick-release", "t-one -n cap --state tests/data/states/recorded-v1.8.1-stuck"),
+        ("unstick-loose", "loose -n release --state tests/data/states/v1beta1"),
+        ("unstick-moving", "gone -n moving --state tests/data/states/v1beta1"),
         ("unstick-waiting", "workers -n ending --state tests/data/states/v1beta1"),
         ("unstick-foreign", "two-owners -n release --state tests/data/states/v1beta1"),
     ] {
         check(name, &run(&words("unstick", args)));
     }
+}
+
+/// Fractions of a second say nothing to a person, and a wake-up is done by hand only when it is due:
+/// one before its time would put off what follows.
+#[test]
+fn a_template_that_was_just_woken_is_given_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().to_str().unwrap();
+    let unstick = |woken: Timestamp, form: &str| {
+        let template = json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3DataTemplate",
+            "metadata": {
+                "namespace": "prod", "name": "workers", "uid": "1", "resourceVersion": "1",
+                "deletionTimestamp": "2026-01-01T00:00:00Z",
+                "finalizers": ["metal3datatemplate.infrastructure.cluster.x-k8s.io"],
+                "annotations": {"metal3-guard.io/woken-at": woken},
+            },
+        });
+        fs::write(dir.path().join("state.json"), template.to_string()).unwrap();
+        run(&["unstick", "workers", "-n", "prod", "--state", state, "-o", form])
+    };
+    let actions = |told: &Value| {
+        let steps = told["steps"].as_array().unwrap().clone();
+        steps.into_iter().map(|step| step["action"].clone()).collect::<Vec<_>>()
+    };
+    let now = Timestamp::now();
+    let last_year: Timestamp = "2025-12-31T00:00:00Z".parse().unwrap();
+
+    let never = unstick(last_year, "json").json();
+    assert_eq!(actions(&never), ["wake", "release"]);
+    for step in never["steps"].as_array().unwrap() {
+        let due = step["due"].as_str().unwrap();
+        assert_eq!(due.len(), "2026-01-01T00:00:00Z".len(), "{due} is not in whole seconds");
+    }
+    let text = unstick(last_year, "text").stdout;
+    assert!(text.contains("in 30 s  release Metal3DataTemplate/workers"), "{text}");
+    assert!(text.contains("wake them by hand, then look again\n    kubectl annotate"), "{text}");
+
+    // Ahead as clocks differ, so that no slow run is late: its time is not over.
+    let soon = unstick(now + SignedDuration::from_mins(4), "text").stdout;
+    assert!(soon.contains("only if CAPM3 does not react to being woken"), "{soon}");
+    assert!(!soon.contains("  now  ") && !soon.contains("by hand"), "{soon}");
+
+    let ignored = unstick(now - SignedDuration::from_secs(60), "text").stdout;
+    assert!(ignored.contains("1.  now  "), "{ignored}");
+    assert!(ignored.contains("and CAPM3 did not react to being woken"), "{ignored}");
 }
 
 /// A line to copy must work as it is.

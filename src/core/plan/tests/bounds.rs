@@ -53,10 +53,14 @@ fn capa_4584_a_pause_leaves_only_wake_ups() {
 fn capi_11812_what_is_moved_is_left_alone() {
     for scope in [Scope::Controller, Scope::Person] {
         for held in [stale(), template("workers"), bare_template("workers")] {
-            let moved = held.annotation(MOVE_ANNOTATION, "");
-            let plan =
-                look_as(scope, &[moved, bound_orphan(), claim("w-1").uses("workers")], YEARS);
-            assert_eq!((actions(&plan), causes(&plan)), (vec![], vec![WaitCause::Moving]));
+            let moved = held.annotation(MOVE_ANNOTATION, "").label(CLUSTER_LABEL, "c");
+            let others = [moved, bound_orphan(), claim("w-1").uses("workers")];
+            for running in [cluster("c"), cluster("c").set(&["spec", "paused"], true)] {
+                // The pause is clusterctl's own, and nobody's to lift.
+                let plan = look_as(scope, &[&others[..], &[running]].concat(), YEARS);
+                assert_eq!((actions(&plan), causes(&plan)), (vec![], vec![WaitCause::Moving]));
+                assert_eq!(plan.waits[0].names, ["Metal3DataTemplate/workers".into()]);
+            }
         }
         let moved = bound_orphan().annotation(MOVE_ANNOTATION, "");
         assert_eq!(actions(&look_as(scope, &[dying(), moved.clone()], YEARS)), []);
