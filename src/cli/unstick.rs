@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use jiff::Timestamp;
+
 use super::{
     Failure, Outcome,
     args::{Output, UnstickArgs},

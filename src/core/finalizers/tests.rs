@@ -87,7 +87,8 @@ fn capi_8949_an_addition_to_a_terminating_object_is_invalid() {
         // For an Invalid status this is all that kubectl shows, after the object's name.
         let text = format!(
             "the object is being deleted since {DELETED}: finalizers a.io/x and b.io/y, added by \
-             someone, would keep it from going"
+             someone, would keep it from going. A controller must look at deletionTimestamp before \
+             it adds a finalizer"
         );
         assert_eq!(cause.message, text);
         assert_eq!(denial.subject.uid, "uid-workers");
@@ -109,7 +110,8 @@ fn capi_11812_an_addition_to_an_object_that_is_moved_away_is_invalid() {
         assert_eq!((cause.reason, cause.field), ("FieldValueForbidden", "metadata.finalizers"));
         let text = format!(
             "the object is being moved away by clusterctl (annotation {MOVE_ANNOTATION}): finalizer \
-             {CLUSTER_FINALIZER}, added by someone, would leave it terminating here for ever"
+             {CLUSTER_FINALIZER}, added by someone, would leave it terminating here for ever. If \
+             no move is running, remove that annotation first"
         );
         assert_eq!(cause.message, text);
     }
