@@ -1,7 +1,7 @@
 //! The way from the API server to the guard: a bundle that verifies what is served, and for how
 //! long, and endpoints behind the Service.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use jiff::{SignedDuration, Timestamp};
@@ -24,29 +24,43 @@ const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 const CONNECT: Duration = Duration::from_secs(5);
 
 pub(super) async fn check(api: &Api, now: Timestamp, checks: &mut Vec<Check>) {
-    let mut seen = Vec::new();
+    let mut seen: Vec<Way> = Vec::new();
     for resource in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
         let url = format!("/apis/admissionregistration.k8s.io/v1/{resource}");
+        // That it cannot be read is said where the webhooks are looked at.
         let Ok(list) = api.get(&url).await else { continue };
         for configuration in webhooks::items(&list).filter(|it| webhooks::is_ours(it)) {
             for webhook in webhooks::webhooks(configuration) {
                 let Some(client) = webhook.get("clientConfig") else { continue };
                 let Some(server) = Server::of(client) else { continue };
                 let bundle = client.get("caBundle").and_then(Value::as_str).unwrap_or_default();
+                let name = webhooks::name(webhook).to_owned();
                 // Six webhooks usually share one server and one bundle.
-                let way = (server, bundle.to_owned());
-                if !seen.contains(&way) {
-                    seen.push(way);
+                match seen.iter_mut().find(|way| way.server == server && way.bundle == bundle) {
+                    Some(way) => way.webhooks.push(name),
+                    None => seen.push(Way { server, bundle: bundle.into(), webhooks: vec![name] }),
                 }
             }
         }
     }
-    for (server, bundle) in &seen {
-        checks.push(serving(server, bundle, now).await);
-        if let Some((namespace, name)) = &server.service {
-            checks.push(endpoints(api, namespace, name).await);
+    for way in &seen {
+        let mut about = format!("certificate of {}:{}", way.server.host, way.server.port);
+        if seen.len() > 1 {
+            about = format!("{about} for {}", way.webhooks.join(", "));
         }
+        checks.push(serving(&about, &way.server, &way.bundle, now).await);
     }
+    let services: BTreeSet<_> = seen.iter().filter_map(|way| way.server.service.as_ref()).collect();
+    for (namespace, name) in services {
+        checks.push(endpoints(api, namespace, name).await);
+    }
+}
+
+/// One server with one bundle to verify it by, and the webhooks that call it so.
+struct Way {
+    server: Server,
+    bundle: String,
+    webhooks: Vec<String>,
 }
 
 /// Where a webhook calls to.
@@ -77,58 +91,52 @@ impl Server {
     }
 }
 
-async fn serving(server: &Server, bundle: &str, now: Timestamp) -> Check {
-    let about = format!("certificate of {}:{}", server.host, server.port);
+async fn serving(about: &str, server: &Server, bundle: &str, now: Timestamp) -> Check {
     let fix = "put the CA of the serving certificate into caBundle of both configurations";
     let roots = match roots(bundle) {
         Ok(roots) => roots,
-        Err(why) => return Check::new(State::Problem, &about, format!("caBundle {why}"), fix),
+        Err(why) => return Check::new(State::Problem, about, format!("caBundle {why}"), fix),
     };
     let stream = match timeout(CONNECT, TcpStream::connect((&*server.host, server.port))).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) if server.service.is_none() => {
             let text = format!("nobody answers: {error}");
-            return Check::new(
-                State::Problem,
-                &about,
-                text,
-                "start the guard, or mend its address",
-            );
+            return Check::new(State::Problem, about, text, "start the guard, or mend its address");
         }
         Ok(Err(_)) | Err(_) => {
             let text = "not reachable from here; run doctor in the cluster to check it";
-            return Check::new(State::Unknown, &about, text, "");
+            return Check::new(State::Unknown, about, text, "");
         }
     };
     let Ok(name) = ServerName::try_from(server.host.clone()) else {
-        return Check::new(State::Problem, &about, "is no name that a certificate can have", fix);
+        return Check::new(State::Problem, about, "is no name that a certificate can have", fix);
     };
     let provider = Arc::new(ring::default_provider());
     let Ok(versions) =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
     else {
-        return Check::new(State::Unknown, &about, "this binary speaks no TLS", "");
+        return Check::new(State::Unknown, about, "this binary speaks no TLS", "");
     };
     let config = versions.with_root_certificates(roots).with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
     let connected = match timeout(CONNECT, connector.connect(name, stream)).await {
         Ok(Ok(connected)) => connected,
         Ok(Err(error)) => {
-            return Check::new(State::Problem, &about, format!("not verified: {error}"), fix);
+            return Check::new(State::Problem, about, format!("not verified: {error}"), fix);
         }
-        Err(_) => return Check::new(State::Problem, &about, "no TLS handshake in time", fix),
+        Err(_) => return Check::new(State::Problem, about, "no TLS handshake in time", fix),
     };
     let (_, session) = connected.get_ref();
     let leaf = session.peer_certificates().and_then(|chain| chain.first());
     match leaf.and_then(not_after) {
         Some(end) if end < now + SOON => Check::new(
             State::Warning,
-            &about,
+            about,
             format!("verified, but ends at {end}"),
             "renew it; the guard picks new files up by itself",
         ),
-        Some(end) => Check::ok(&about, format!("verified by caBundle, lives until {end}")),
-        None => Check::new(State::Unknown, &about, "verified; its end cannot be read", ""),
+        Some(end) => Check::ok(about, format!("verified by caBundle, lives until {end}")),
+        None => Check::new(State::Unknown, about, "verified; its end cannot be read", ""),
     }
 }
 
@@ -166,7 +174,13 @@ async fn endpoints(api: &Api, namespace: &str, name: &str) -> Check {
     // Missing means ready (discovery.k8s.io/v1).
     let is_ready =
         |it: &&Value| it.pointer("/conditions/ready").and_then(Value::as_bool).unwrap_or(true);
-    match endpoints.filter(is_ready).count() {
+    // With two address families each pod is there twice.
+    let pod = |it: &Value| {
+        let target = it.pointer("/targetRef/name").or_else(|| it.pointer("/addresses/0"));
+        target.and_then(Value::as_str).map(str::to_owned)
+    };
+    let ready: BTreeSet<_> = endpoints.filter(is_ready).map(pod).collect();
+    match ready.len() {
         0 => Check::new(
             State::Problem,
             &about,

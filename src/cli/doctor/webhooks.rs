@@ -47,7 +47,9 @@ pub(super) async fn check(api: &Api, checks: &mut Vec<Check>) {
             }
         }
         for configuration in live.iter().filter(|it| !is_ours(it)) {
-            checks.extend(webhooks(configuration).filter_map(|it| stranger(kind, it)));
+            let of = configuration.pointer("/metadata/name").and_then(Value::as_str);
+            let of = format!("{kind} {}", of.unwrap_or_default());
+            checks.extend(webhooks(configuration).filter_map(|it| stranger(&of, it)));
         }
     }
 }
@@ -70,7 +72,7 @@ pub(super) fn webhooks(configuration: &Value) -> impl Iterator<Item = &Value> {
     configuration.get("webhooks").and_then(Value::as_array).into_iter().flatten()
 }
 
-fn name(object: &Value) -> &str {
+pub(super) fn name(object: &Value) -> &str {
     object.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -93,8 +95,9 @@ fn compare(kind: &str, expected: &Value, live: &[&Value]) -> Check {
     let about = format!("webhook {wanted}");
     let found: Vec<&Value> =
         live.iter().flat_map(|it| webhooks(it)).filter(|it| name(it) == wanted).collect();
-    let advice = "apply the manifests of this version: metal3-guard manifests | kubectl apply \
-                  --server-side -f -";
+    // Not as a command to copy: applied as they are, they would point elsewhere and trust another.
+    let advice = "apply the webhook configurations of this version, with your address and caBundle \
+                  in them; 'metal3-guard manifests' prints them";
     let [found] = found.as_slice() else {
         return if found.is_empty() {
             Check::new(State::Problem, &about, format!("in no {kind}"), advice)
@@ -135,7 +138,8 @@ fn compare(kind: &str, expected: &Value, live: &[&Value]) -> Check {
     }
 }
 
-/// Whether a live value holds all that is expected; the API server adds defaults.
+/// Whether a live value holds all that is expected and lists nothing more; the API server adds
+/// defaults, and the order of a list means nothing in a webhook.
 fn covers(live: Option<&Value>, expected: &Value) -> bool {
     match (live, expected) {
         (Some(Value::Object(live)), Value::Object(expected)) => {
@@ -143,29 +147,32 @@ fn covers(live: Option<&Value>, expected: &Value) -> bool {
         }
         (Some(Value::Array(live)), Value::Array(expected)) => {
             live.len() == expected.len()
-                && live.iter().zip(expected).all(|(live, expected)| covers(Some(live), expected))
+                && expected.iter().all(|it| live.iter().any(|live| covers(Some(live), it)))
         }
         (Some(live), expected) => live == expected,
         (None, _) => false,
     }
 }
 
-/// What another webhook could do to a rule of ours.
-fn stranger(kind: &str, webhook: &Value) -> Option<Check> {
-    let about = format!("other webhook {}", name(webhook));
-    let mutating = kind.starts_with("Mutating");
+/// What another webhook, of the configuration `of`, could do to a rule of ours.
+fn stranger(of: &str, webhook: &Value) -> Option<Check> {
+    let about = format!("other webhook {} of {of}", name(webhook));
+    let mutating = of.starts_with("Mutating");
     let rules = webhook.get("rules").and_then(Value::as_array).into_iter().flatten();
     let lists = |rule: &Value, key: &str, any: &[&str]| {
         let values = rule.get(key).and_then(Value::as_array).into_iter().flatten();
-        values.filter_map(Value::as_str).any(|it| it == "*" || any.contains(&it))
+        values.filter_map(Value::as_str).any(|it| any.contains(&it))
     };
     for rule in rules {
-        let metal3 = lists(rule, "apiGroups", &[METAL3_GROUP]);
-        let finalizers = lists(rule, "apiGroups", &FINALIZER_GROUPS);
-        let templates = lists(rule, "resources", &["metal3datatemplates", "metal3datatemplates/*"]);
-        let status = lists(rule, "resources", &["metal3datatemplates/status", "*/*"]);
-        let update = lists(rule, "operations", &["UPDATE"]);
-        if metal3 && templates && lists(rule, "operations", &["DELETE"]) && !mutating {
+        let metal3 = lists(rule, "apiGroups", &["*", METAL3_GROUP]);
+        let finalizers = lists(rule, "apiGroups", &[&["*"], &FINALIZER_GROUPS[..]].concat());
+        // `*` is every resource but no subresource, `*/*` is both.
+        let wildcard = lists(rule, "resources", &["*", "*/*"]);
+        let templates = wildcard || lists(rule, "resources", &["metal3datatemplates"]);
+        let status = ["metal3datatemplates/status", "metal3datatemplates/*", "*/status", "*/*"];
+        let status = lists(rule, "resources", &status);
+        let update = lists(rule, "operations", &["*", "UPDATE"]);
+        if metal3 && templates && lists(rule, "operations", &["*", "DELETE"]) && !mutating {
             return Some(Check::new(
                 State::Warning,
                 &about,
@@ -181,7 +188,6 @@ fn stranger(kind: &str, webhook: &Value) -> Option<Check> {
                 "make sure that it leaves status.indexes alone",
             ));
         }
-        let wildcard = lists(rule, "resources", &[]);
         if mutating && finalizers && wildcard && update {
             return Some(Check::new(
                 State::Warning,
