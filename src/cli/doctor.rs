@@ -97,24 +97,64 @@ impl Check {
     }
 
     fn unknown(about: &str, why: &Refused) -> Self {
-        Self::new(State::Unknown, about, format!("cannot be looked at: {}", why.text), "")
+        // The guard's own account may not, and must not, read everything that is looked at here.
+        let fix = if why.code == 403 { "run doctor also as a user who may read this" } else { "" };
+        Self::new(State::Unknown, about, format!("cannot be looked at: {}", why.text), fix)
     }
 }
 
 fn write_text(checks: &[Check], out: &mut impl Write) -> Result<(), Failure> {
+    writeln!(out, "{}\n", headline(checks))?;
     let mut table = text::Table::default();
     for check in checks {
         table.row([check.state.word(), &check.about, &check.found]);
     }
     table.write(out, 0)?;
-    let fixes: Vec<_> = checks.iter().filter(|check| !check.fix.is_empty()).collect();
+    let fixes = fixes(checks);
     if !fixes.is_empty() {
         writeln!(out, "\nwhat to do")?;
     }
-    for check in fixes {
-        writeln!(out, "  {}: {}", check.about, text::one_line(&check.fix))?;
+    for (fix, abouts) in fixes {
+        let about = match abouts.as_slice() {
+            [first, _, rest @ ..] if !rest.is_empty() => {
+                format!("{first} and {} more", rest.len() + 1)
+            }
+            few => few.join(", "),
+        };
+        writeln!(out, "  {}: {}", text::one_line(&about), text::one_line(fix))?;
     }
     Ok(())
+}
+
+/// What whoever reads one line only must know.
+fn headline(checks: &[Check]) -> String {
+    let counts: Vec<_> = [
+        (State::Problem, "problem", "problems"),
+        (State::Warning, "warning", "warnings"),
+        (State::Unknown, "not looked at", "not looked at"),
+    ]
+    .into_iter()
+    .filter_map(|(state, one, many)| {
+        let count = checks.iter().filter(|check| check.state == state).count();
+        (count > 0).then(|| format!("{count} {}", if count == 1 { one } else { many }))
+    })
+    .collect();
+    let found = if counts.is_empty() { "all fine".into() } else { counts.join(", ") };
+    format!("{} checks: {found}", checks.len())
+}
+
+/// What to do, the worst first, each once with all that it mends.
+fn fixes(checks: &[Check]) -> Vec<(&str, Vec<&str>)> {
+    let mut worst_first: Vec<_> = checks.iter().filter(|check| !check.fix.is_empty()).collect();
+    worst_first.sort_by_key(|check| std::cmp::Reverse(check.state));
+    let mut fixes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for check in worst_first {
+        match fixes.iter_mut().find(|(fix, _)| *fix == check.fix) {
+            Some((_, abouts)) => abouts.push(&check.about),
+            None => fixes.push((&check.fix, vec![&check.about])),
+        }
+    }
+    fixes
 }
 
 /// Reads of the API server, each within one deadline for all.

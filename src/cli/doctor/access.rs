@@ -39,8 +39,8 @@ pub(super) async fn check(api: &Api, checks: &mut Vec<Check>) {
                 State::Problem,
                 &about,
                 format!("may not {}", missing.join(", ")),
-                "grant it in the ClusterRole metal3-guard (this is about the account that runs \
-                 doctor: run it under the guard's own)",
+                "this is about the account that runs doctor: run it under the guard's own, and \
+                 grant what is missing in the ClusterRole metal3-guard",
             ),
         });
     }

@@ -28,8 +28,17 @@ pub(super) async fn check(address: SocketAddr, checks: &mut Vec<Check>) {
             return;
         }
     }
-    let Ok((200, metrics)) = get(address, "/metrics").await else { return };
-    for line in metrics.lines().filter(|it| it.starts_with("metal3_guard_watch_age_seconds{")) {
+    let ages = match get(address, "/metrics").await {
+        Ok((200, metrics)) => metrics,
+        _ => String::new(),
+    };
+    let mut ages =
+        ages.lines().filter(|it| it.starts_with("metal3_guard_watch_age_seconds{")).peekable();
+    if ages.peek().is_none() {
+        let text = "their age is not in its metrics: it works from files, or is no metal3-guard";
+        checks.push(Check::new(State::Unknown, &format!("watches of {address}"), text, ""));
+    }
+    for line in ages {
         let kind = line.split('"').nth(1).unwrap_or_default();
         let age = line.rsplit(' ').next().and_then(|text| text.parse::<f64>().ok());
         let about = format!("watch of {kind}");
