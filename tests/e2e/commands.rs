@@ -15,21 +15,21 @@ use crate::support::{BINARY, PATIENCE, User};
 
 /// How a command ended, and what it said.
 #[derive(Debug)]
-struct Ran {
-    code: i32,
-    stdout: String,
-    stderr: String,
+pub(super) struct Ran {
+    pub(super) code: i32,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
 }
 
 impl Ran {
     /// Checks the exit code; the standard output.
-    fn ended(self, code: i32) -> String {
+    pub(super) fn ended(self, code: i32) -> String {
         assert_eq!(self.code, code, "{self:?}");
         self.stdout
     }
 
     /// Checks the exit code, and that nothing but an error was said; the error.
-    fn failed(self, code: i32) -> String {
+    pub(super) fn failed(self, code: i32) -> String {
         assert_eq!(self.code, code, "{self:?}");
         assert!(self.stdout.is_empty(), "{self:?}");
         assert!(self.stderr.starts_with("error: "), "{self:?}");
@@ -316,7 +316,7 @@ async fn account(space: &Space, folder: &Path, name: &str) -> PathBuf {
     kubeconfig(folder, name, &plane.url(), token.trim())
 }
 
-fn kubeconfig(folder: &Path, name: &str, server: &str, token: &str) -> PathBuf {
+pub(super) fn kubeconfig(folder: &Path, name: &str, server: &str, token: &str) -> PathBuf {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -333,7 +333,7 @@ fn kubeconfig(folder: &Path, name: &str, server: &str, token: &str) -> PathBuf {
 }
 
 /// Runs the program as a person would, with a kubeconfig.
-async fn run(kubeconfig: &Path, args: &[&str]) -> Ran {
+pub(super) async fn run(kubeconfig: &Path, args: &[&str]) -> Ran {
     let mut command = Command::new(BINARY);
     for (key, _) in std::env::vars_os() {
         if key.to_string_lossy().starts_with("METAL3_GUARD_") {

@@ -17,6 +17,7 @@ use tokio::sync::OnceCell;
 
 mod commands;
 mod deletion;
+mod doctor;
 mod faults;
 mod finalizers;
 mod freshness;
