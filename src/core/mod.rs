@@ -11,6 +11,7 @@
 //! | [`references`] | may this object start to use that template? |
 //! | [`release`] | may CAPM3's finalizer go? |
 //! | [`plan`] | what to do about what is stuck |
+//! | [`progress`] | what needs a look, and whether it moves |
 //! | [`diagnosis`] | what holds what, in words |
 //! | [`teardown`] | delete first, strip after |
 
@@ -22,6 +23,7 @@ pub mod indexes;
 pub(crate) mod lenient;
 pub mod objects;
 pub mod plan;
+pub mod progress;
 pub mod references;
 pub mod release;
 pub mod review;

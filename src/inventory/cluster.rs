@@ -10,10 +10,10 @@
 //! Before the first sync, and when there are no watches at all, everything is read live. What
 //! cannot be read in time is unverified, never free.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, ops::Deref, sync::Arc};
 
 use futures_util::future::{join_all, try_join_all};
-use kube::Client;
+use kube::{Client, api::ApiResource};
 use parking_lot::RwLock;
 use tokio::{task::JoinSet, time::Instant};
 
@@ -26,13 +26,14 @@ use crate::core::{
     verdict::{Answer, Unverified},
 };
 
+mod changes;
 mod flight;
 mod health;
 mod live;
 mod watch;
 
-pub use self::health::Health;
 pub(crate) use self::live::root;
+pub use self::{changes::Changes, health::Health};
 use self::{
     flight::Flights,
     live::{Live, ReadError, SHARED_READ},
@@ -57,6 +58,7 @@ pub struct Cluster {
     live: Live,
     index: Arc<RwLock<Index>>,
     health: Health,
+    changes: Arc<Changes>,
     holders: Flights<Result<Arc<Contents>, ReadError>>,
     /// The watches; they end with this.
     watches: JoinSet<()>,
@@ -75,6 +77,7 @@ impl Cluster {
             live: Live::new(client),
             index: Arc::default(),
             health: Health::new(&WATCHED),
+            changes: Arc::default(),
             holders: Flights::default(),
             watches: JoinSet::new(),
         }
@@ -87,7 +90,8 @@ impl Cluster {
             if let Some(health) = cluster.health.of(kind) {
                 let live = cluster.live.clone();
                 let index = Arc::clone(&cluster.index);
-                cluster.watches.spawn(Watch { kind, live, index, health }.run());
+                let changes = Arc::clone(&cluster.changes);
+                cluster.watches.spawn(Watch { kind, live, index, health, changes }.run());
             }
         }
         cluster
@@ -96,6 +100,29 @@ impl Cluster {
     /// How near the index is to the cluster.
     pub const fn health(&self) -> &Health {
         &self.health
+    }
+
+    /// Where the index has changed.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// The index as it is now: it proposes, and may lag. Keep the guard for no longer than a
+    /// look takes, the watches wait for it.
+    pub fn index(&self) -> impl Deref<Target = Index> + '_ {
+        self.index.read()
+    }
+
+    /// How a kind is served; `None` when it is not.
+    ///
+    /// # Errors
+    /// When the API server does not say, with the reason.
+    pub async fn resource(
+        &self,
+        kind: Kind,
+        deadline: Instant,
+    ) -> Result<Option<ApiResource>, Unverified> {
+        Ok(self.live.resource(kind, deadline).await?)
     }
 
     /// The client, for what is no question of a rule.

@@ -1,12 +1,16 @@
 //! The slim reverse index: template -> what names it. A look-up costs the same however many
 //! machines name other templates.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::core::{
     contents::Contents,
     indexes::{self, Occupancy},
     objects::{Kind, Meta, Object, Reference, Usage},
+    progress::concerns,
     references::{self, Target},
 };
 
@@ -55,8 +59,12 @@ impl Index {
         }
     }
 
-    /// Removes every object of a kind that is not there any more.
-    pub fn keep_only(&mut self, kind: Kind, is_there: impl Fn(&str, &str) -> bool) {
+    /// Removes every object of a kind that is not there any more; the namespaces that lost one.
+    pub fn keep_only(
+        &mut self,
+        kind: Kind,
+        is_there: impl Fn(&str, &str) -> bool,
+    ) -> BTreeSet<Box<str>> {
         let gone: Vec<(Box<str>, Box<str>)> = self
             .namespaces
             .iter()
@@ -66,9 +74,10 @@ impl Index {
             })
             .filter(|(namespace, name)| !is_there(namespace, name))
             .collect();
-        for (namespace, name) in gone {
-            self.remove(kind, &namespace, &name);
+        for (namespace, name) in &gone {
+            self.remove(kind, namespace, name);
         }
+        gone.into_iter().map(|(namespace, _)| namespace).collect()
     }
 
     /// Everything that names a template.
@@ -91,6 +100,15 @@ impl Index {
     /// All objects of a namespace.
     pub fn contents(&self, namespace: &str) -> Arc<Contents> {
         self.namespaces.get(namespace).map(|it| Arc::clone(&it.contents)).unwrap_or_default()
+    }
+
+    /// The templates of a namespace that need a look, each with what names it.
+    pub fn concerns(&self, namespace: &str) -> Vec<(Box<str>, Arc<Usage>)> {
+        let Some(space) = self.namespaces.get(namespace) else { return Vec::new() };
+        let names: BTreeSet<_> =
+            space.contents.templates.keys().chain(space.usage.keys()).collect();
+        let asked = names.into_iter().map(|name| (name.clone(), self.usage(namespace, name)));
+        asked.filter(|(name, usage)| concerns(&space.contents, name, usage)).collect()
     }
 
     /// The namespaces that hold an object, in order.

@@ -20,6 +20,7 @@ use parking_lot::RwLock;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
+    changes::Changes,
     health::KindHealth,
     live::{Live, ReadError, SHARED_READ, sort},
 };
@@ -46,6 +47,7 @@ pub(super) struct Watch {
     pub(super) live: Live,
     pub(super) index: Arc<RwLock<Index>>,
     pub(super) health: Arc<KindHealth>,
+    pub(super) changes: Arc<Changes>,
 }
 
 /// Where a watch stands. Every failure leads to a state that is safe to go on from.
@@ -89,7 +91,7 @@ impl Watch {
                 Ended::Absent => {
                     failures = 0;
                     // Nothing of a kind that is not served can exist.
-                    self.index.write().keep_only(self.kind, |_, _| false);
+                    self.keep_only(|_, _| false);
                     self.health.synced();
                     state = State::Stream;
                     sleep(ABSENT).await;
@@ -219,13 +221,16 @@ impl Watch {
         if let Some(seen) = seen {
             seen.insert((meta.namespace.clone(), meta.name.clone()));
         }
+        let namespace = meta.namespace.clone();
         self.index.write().apply(object);
+        self.changes.note(&namespace);
         Some(version)
     }
 
     fn remove(&self, object: &Object) -> Option<String> {
         let (_, meta) = identity(object).filter(|(kind, _)| *kind == self.kind)?;
         self.index.write().remove(self.kind, &meta.namespace, &meta.name);
+        self.changes.note(&meta.namespace);
         Some(meta.resource_version.as_ref().into())
     }
 
@@ -233,9 +238,16 @@ impl Watch {
     fn synced(&self, seen: &BTreeSet<(Box<str>, Box<str>)>) {
         let is_there =
             |namespace: &str, name: &str| seen.contains(&(Box::from(namespace), Box::from(name)));
-        self.index.write().keep_only(self.kind, is_there);
+        self.keep_only(is_there);
         self.health.synced();
         tracing::info!(kind = %self.kind, objects = seen.len(), "synced");
+    }
+
+    fn keep_only(&self, is_there: impl Fn(&str, &str) -> bool) {
+        let changed = self.index.write().keep_only(self.kind, is_there);
+        for namespace in &changed {
+            self.changes.note(namespace);
+        }
     }
 }
 
@@ -265,6 +277,7 @@ mod tests {
             live: Live::new(Client::new(silent, "default")),
             index: Arc::default(),
             health: Health::new(&[Kind::Machine]).of(Kind::Machine).unwrap(),
+            changes: Arc::default(),
         };
         let kind = GroupVersionKind::gvk(Kind::Machine.group(), "v1beta1", Kind::Machine.name());
         let resource = ApiResource::from_gvk(&kind);
