@@ -48,6 +48,7 @@ async fn each_fault_is_found_where_it_is_and_nothing_else() {
         Guard::start(&plane, &plane.kubeconfig(User::Guard), "127.0.0.1:0", &[]).await.unwrap();
     guard.register(&plane).await.unwrap();
     plane.bind(User::Guard, "metal3-guard").await;
+    plane.bind(User::Guard, "metal3-guard-repair").await;
     guard.ready().await;
     healthy(&config, &guard).await;
 
@@ -79,7 +80,7 @@ async fn the_guards_own_account_may_do_its_work_and_not_read_webhooks() {
     assert_eq!(found.iter().filter(|it| about(it).starts_with("access to ")).count(), 8);
 
     let said = run(&config, &["doctor"]).await.ended(0);
-    assert!(said.starts_with("11 checks: 2 not looked at\n\n?   Mutating"), "{said}");
+    assert!(said.starts_with("14 checks: 2 not looked at\n\n?   Mutating"), "{said}");
     assert!(said.contains("what to do\n  MutatingWebhookConfiguration, Validating"), "{said}");
 }
 
@@ -122,7 +123,7 @@ async fn healthy(config: &Path, guard: &Guard) {
     }
 
     let said = run(config, &["doctor"]).await.ended(0);
-    assert!(said.starts_with("16 checks: all fine\n\nok  webhook "), "{said}");
+    assert!(said.starts_with("19 checks: all fine\n\nok  webhook "), "{said}");
     assert!(!said.contains("what to do"), "{said}");
 }
 
@@ -241,6 +242,15 @@ async fn missing_rights(plane: &ControlPlane) {
         let access = one(&found, &format!("access to {resource}"));
         assert_eq!((&access["state"], &access["found"]), (&json!("problem"), &json!(may_not)));
         assert!(access["fix"].as_str().unwrap().contains("ClusterRole metal3-guard"), "{access}");
+    }
+    for (resource, may_not) in [
+        ("metal3datatemplates", "may not patch"),
+        ("metal3datatemplates/status", "may not patch"),
+        ("metal3datas", "may not delete, patch"),
+    ] {
+        let repair = one(&found, &format!("repair of {resource}"));
+        assert_eq!((&repair["state"], &repair["found"]), (&json!("problem"), &json!(may_not)));
+        assert!(repair["fix"].as_str().unwrap().contains("metal3-guard-repair"), "{repair}");
     }
 }
 

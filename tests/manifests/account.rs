@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use metal3_guard::core::objects::Kind;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::documents::{NAMES, objects, one, texts};
+use crate::documents::{NAMES, all, objects, one, texts};
 
 #[test]
 fn the_role_reads_what_rules_read_and_writes_nothing() {
@@ -27,24 +27,54 @@ fn the_role_reads_what_rules_read_and_writes_nothing() {
         .collect();
     for name in NAMES {
         let objects = objects(name);
-        let role = one(&objects, "ClusterRole");
-        assert_eq!(role["aggregationRule"], json!(null));
-        let mut granted: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-        for rule in role["rules"].as_array().unwrap() {
-            let keys: Vec<_> = rule.as_object().unwrap().keys().collect();
-            assert_eq!(keys, ["apiGroups", "resources", "verbs"], "{rule}");
-            for group in texts(&rule["apiGroups"]) {
-                for resource in texts(&rule["resources"]) {
-                    granted.entry((group, resource)).or_default().extend(texts(&rule["verbs"]));
-                }
-            }
-        }
-        assert_eq!(granted, expected, "{name}");
+        assert_eq!(granted(role(&objects, "metal3-guard")), expected, "{name}");
     }
 }
 
 #[test]
-fn the_role_is_bound_to_the_account_of_the_pods_alone() {
+fn the_role_for_repair_writes_what_steps_write() {
+    let group = Kind::Template.group();
+    let (template, data) = (Kind::Template.resource(), Kind::Data.resource());
+    let status = format!("{template}/status");
+    let expected = BTreeMap::from([
+        // Woken, and in the end released.
+        ((group, template), BTreeSet::from(["patch"])),
+        // Pruned.
+        ((group, &*status), BTreeSet::from(["patch"])),
+        // Woken or freed, and deleted when an orphan.
+        ((group, data), BTreeSet::from(["patch", "delete"])),
+        (("", "events"), BTreeSet::from(["create", "patch"])),
+    ]);
+    for name in NAMES {
+        let objects = objects(name);
+        assert_eq!(granted(role(&objects, "metal3-guard-repair")), expected, "{name}");
+    }
+}
+
+fn role<'a>(objects: &'a [Value], name: &str) -> &'a Value {
+    let roles = all(objects, "ClusterRole");
+    assert_eq!(roles.len(), 2);
+    roles.into_iter().find(|role| role["metadata"]["name"] == name).unwrap()
+}
+
+/// The verbs by group and resource.
+fn granted(role: &Value) -> BTreeMap<(&str, &str), BTreeSet<&str>> {
+    assert_eq!(role["aggregationRule"], json!(null));
+    let mut granted: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for rule in role["rules"].as_array().unwrap() {
+        let keys: Vec<_> = rule.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["apiGroups", "resources", "verbs"], "{rule}");
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                granted.entry((group, resource)).or_default().extend(texts(&rule["verbs"]));
+            }
+        }
+    }
+    granted
+}
+
+#[test]
+fn the_roles_are_bound_to_the_account_of_the_pods_alone() {
     for name in NAMES {
         let objects = objects(name);
         let account = one(&objects, "ServiceAccount");
@@ -52,13 +82,15 @@ fn the_role_is_bound_to_the_account_of_the_pods_alone() {
         assert_eq!(*namespace, one(&objects, "Namespace")["metadata"]["name"]);
         // A pod that somebody else starts in the namespace gets no token by itself.
         assert_eq!(account["automountServiceAccountToken"], false);
-        let binding = one(&objects, "ClusterRoleBinding");
         let subjects = json!([{"kind": "ServiceAccount", "name": own, "namespace": namespace}]);
-        assert_eq!(binding["subjects"], subjects);
-        let role = &one(&objects, "ClusterRole")["metadata"]["name"];
-        let expected =
-            json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role});
-        assert_eq!(binding["roleRef"], expected);
+        let bindings = all(&objects, "ClusterRoleBinding");
+        let mut bound: Vec<_> = bindings.iter().map(|it| &it["roleRef"]).collect();
+        bound.sort_by_key(|role| role["name"].as_str());
+        let role = |name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
+        assert_eq!(bound, [&role("metal3-guard"), &role("metal3-guard-repair")]);
+        for binding in bindings {
+            assert_eq!(binding["subjects"], subjects);
+        }
         if name != "local-url" {
             let pod = &one(&objects, "Deployment")["spec"]["template"]["spec"];
             assert_eq!(pod["serviceAccountName"], *own);

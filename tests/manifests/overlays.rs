@@ -109,7 +109,14 @@ fn cert_manager_adds_a_certificate_and_its_ca() {
 fn local_url_is_the_webhooks_and_the_account() {
     let objects = objects("local-url");
     let kinds: Vec<_> = objects.iter().map(|it| it["kind"].as_str().unwrap()).collect();
-    let expected = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"];
+    let expected = [
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ClusterRoleBinding",
+    ];
     assert_eq!(kinds, [expected.as_slice(), &CONFIGURATIONS].concat());
     let base = crate::documents::objects("base");
     for configuration in CONFIGURATIONS {

@@ -20,37 +20,68 @@ fn needed() -> Vec<(Kind, &'static [&'static str])> {
         .collect()
 }
 
+/// The verbs that repair needs besides: resource, with its subresource if it is one, and verbs.
+const REPAIR: [(Kind, &str, &[&str]); 3] = [
+    (Kind::Template, "", &["patch"]),
+    (Kind::Template, "status", &["patch"]),
+    (Kind::Data, "", &["delete", "patch"]),
+];
+
 pub(super) async fn check(api: &Api, checks: &mut Vec<Check>) {
     for (kind, verbs) in needed() {
         let about = format!("access to {}.{}", kind.resource(), kind.group());
-        let mut missing = Vec::new();
-        let mut unknown = None;
-        for verb in verbs {
-            match allowed(api, kind, verb).await {
-                Ok(true) => {}
-                Ok(false) => missing.push(*verb),
-                Err(why) => unknown = Some(why),
-            }
-        }
-        checks.push(match (missing.as_slice(), unknown) {
-            ([], None) => Check::ok(&about, format!("may {}", verbs.join(", "))),
-            ([], Some(why)) => Check::unknown(&about, &why),
-            (missing, _) => Check::new(
-                State::Problem,
-                &about,
-                format!("may not {}", missing.join(", ")),
-                "this is about the account that runs doctor: run it under the guard's own, and \
-                 grant what is missing in the ClusterRole metal3-guard",
-            ),
-        });
+        let advice = "this is about the account that runs doctor: run it under the guard's own, \
+                      and grant what is missing in the ClusterRole metal3-guard";
+        checks.push(ask(api, &about, kind, "", verbs, advice).await);
+    }
+    for (kind, subresource, verbs) in REPAIR {
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        let about = format!("repair of {}{slash}{subresource}", kind.resource());
+        let advice = "this is about the account that runs doctor: run it under the guard's own, \
+                      and bind the ClusterRole metal3-guard-repair to it; without it the guard \
+                      must run with --controller off or observe";
+        checks.push(ask(api, &about, kind, subresource, verbs, advice).await);
     }
 }
 
-async fn allowed(api: &Api, kind: Kind, verb: &str) -> Result<bool, super::Refused> {
+/// Asks for each verb on one resource.
+async fn ask(
+    api: &Api,
+    about: &str,
+    kind: Kind,
+    subresource: &str,
+    verbs: &[&str],
+    advice: &str,
+) -> Check {
+    let mut missing = Vec::new();
+    let mut unknown = None;
+    for verb in verbs {
+        match allowed(api, kind, subresource, verb).await {
+            Ok(true) => {}
+            Ok(false) => missing.push(*verb),
+            Err(why) => unknown = Some(why),
+        }
+    }
+    match (missing.as_slice(), unknown) {
+        ([], None) => Check::ok(about, format!("may {}", verbs.join(", "))),
+        ([], Some(why)) => Check::unknown(about, &why),
+        (missing, _) => {
+            Check::new(State::Problem, about, format!("may not {}", missing.join(", ")), advice)
+        }
+    }
+}
+
+async fn allowed(
+    api: &Api,
+    kind: Kind,
+    subresource: &str,
+    verb: &str,
+) -> Result<bool, super::Refused> {
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": {
-            "group": kind.group(), "resource": kind.resource(), "verb": verb,
+            "group": kind.group(), "resource": kind.resource(), "subresource": subresource,
+            "verb": verb,
         }},
     });
     let url = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
