@@ -14,6 +14,7 @@
 pub mod admission;
 pub mod certificates;
 pub mod cli;
+pub mod controller;
 pub mod core;
 pub mod inventory;
 pub mod server;

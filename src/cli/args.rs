@@ -4,6 +4,9 @@ use std::{net::IpAddr, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::FalseyValueParser};
 use clap_complete::Shell;
+use jiff::SignedDuration;
+
+use crate::core::plan::Timing;
 
 /// Keeps Metal3DataTemplates from getting stuck, and says what blocks what.
 #[derive(Debug, Parser)]
@@ -23,7 +26,7 @@ pub(super) enum Command {
     CanDelete(CanDeleteArgs),
     /// Say what holds what, the oldest trouble first, and the next step for each.
     Diagnose(DiagnoseArgs),
-    /// Print the plan that frees a stuck template.
+    /// Print the plan that frees a stuck template, or carry it out.
     Unstick(UnstickArgs),
     /// Make a CA and a serving certificate for tests and demos.
     Certs(CertsArgs),
@@ -90,6 +93,69 @@ pub(super) enum AdditionsArg {
     Strip,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ControllerArg {
+    /// Nothing.
+    Off,
+    /// Say what would be done, in the log, in Events and in metrics.
+    Observe,
+    /// Wake the owner, and repair what that does not free.
+    Act,
+}
+
+/// How long to wait for the owners of objects.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct TimingArgs {
+    /// Without progress for this long, an object's owner is woken; then again after twice as long.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "5s",
+        value_parser = pause,
+        env = "METAL3_GUARD_WAKE_AFTER"
+    )]
+    pub(super) wake_after: SignedDuration,
+    /// Without progress for this long, orphans are repaired and stale indexes removed.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "60s",
+        value_parser = pause,
+        env = "METAL3_GUARD_GRACE"
+    )]
+    pub(super) grace: SignedDuration,
+    /// After the grace period, how long until a template that nothing needs is released.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "30s",
+        value_parser = pause,
+        env = "METAL3_GUARD_RELEASE_AFTER"
+    )]
+    pub(super) release_after: SignedDuration,
+}
+
+impl TimingArgs {
+    pub(super) fn timing(&self) -> Timing {
+        Timing {
+            wake: self.wake_after,
+            grace: self.grace,
+            release: self.release_after,
+            ..Timing::default()
+        }
+    }
+}
+
+/// A time such as `90s` or `2m`, more than nothing and at most an hour.
+fn pause(text: &str) -> Result<SignedDuration, String> {
+    let hint = "write it like 90s or 2m";
+    let pause: SignedDuration = text.parse().map_err(|_| format!("not a time; {hint}"))?;
+    if pause <= SignedDuration::ZERO || pause > SignedDuration::from_hours(1) {
+        return Err(format!("not between 0 and one hour; {hint}"));
+    }
+    Ok(pause)
+}
+
 #[derive(Args, Debug)]
 pub(super) struct ServeArgs {
     #[command(flatten)]
@@ -122,6 +188,11 @@ pub(super) struct ServeArgs {
     /// What to do with a finalizer that may not be added.
     #[arg(long, value_enum, default_value_t, env = "METAL3_GUARD_FINALIZER_ADDITIONS")]
     pub(super) finalizer_additions: AdditionsArg,
+    /// What the controller does about what is stuck (default act; with --state or --demo it is off).
+    #[arg(long, value_enum, env = "METAL3_GUARD_CONTROLLER")]
+    pub(super) controller: Option<ControllerArg>,
+    #[command(flatten)]
+    pub(super) timing: TimingArgs,
     /// Seconds to go on accepting after SIGTERM, until no API server sends here any more.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, env = "METAL3_GUARD_DRAIN_DELAY")]
     pub(super) drain_delay: u32,
@@ -192,6 +263,17 @@ pub(super) struct UnstickArgs {
     /// Its namespace.
     #[arg(short, long, default_value = "default")]
     pub(super) namespace: String,
+    /// Carry the plan out, a step at a time, each from a new look.
+    #[arg(long, requires = "reason")]
+    pub(super) apply: bool,
+    /// Why; it stands in the Events and in what is printed.
+    #[arg(long, value_name = "TEXT", requires = "apply")]
+    pub(super) reason: Option<String>,
+    /// With --apply: go on until the template and its Metal3Data are gone.
+    #[arg(long, requires = "apply")]
+    pub(super) wait: bool,
+    #[command(flatten)]
+    pub(super) timing: TimingArgs,
     #[command(flatten)]
     pub(super) state: StateArgs,
     /// Form of the output.

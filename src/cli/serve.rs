@@ -15,12 +15,13 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     Failure, Outcome, Source,
-    args::{LogFormat, ServeArgs, StateArgs},
+    args::{ControllerArg, LogFormat, ServeArgs, StateArgs},
     cluster,
 };
 use crate::{
     admission::{self, Admission, Patience, ReviewMetrics},
     certificates,
+    controller::{Controller, Mode, RepairMetrics},
     inventory::{cluster::Cluster, snapshot::Snapshot},
     server::{self, Gate, Metrics, Readiness, Server, Settings, Signals, TlsFiles},
 };
@@ -29,6 +30,8 @@ mod curl;
 
 pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     super::one_source(&args.state)?;
+    let in_files = args.state.demo || args.state.state.is_some();
+    let mode = mode(args.controller, in_files)?;
     start_log(args.log, &args.log_level)?;
     // From here on a signal is ours, also one that comes while the state loads.
     let signals = Signals::of_process()
@@ -40,6 +43,14 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     let reviews = ReviewMetrics::new();
     reviews.register(metrics.registry());
     let facts = Facts::start(&args.state, &readiness, metrics.registry()).await?;
+    let repairs = RepairMetrics::default();
+    let controller = match (&facts.source, mode) {
+        (Source::Cluster(cluster), Some(mode)) => {
+            repairs.register(metrics.registry());
+            Some(Controller::new(Arc::clone(cluster), mode, args.timing.timing(), repairs))
+        }
+        _ => None,
+    };
     let server = Server::bind(settings, readiness, metrics, Timestamp::now())
         .await
         .map_err(|error| failed(&error))?;
@@ -54,6 +65,10 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     };
     let router = admission::router(admission, server.budget());
 
+    let mut background = JoinSet::new();
+    if let Some(controller) = controller {
+        background.spawn(controller.run());
+    }
     tracing::info!(what = "webhooks", address = %server.address(), "listening");
     if let Some(address) = server.admin_address() {
         tracing::info!(what = "admin", address = %address, "listening");
@@ -68,6 +83,19 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     }
     server.serve(router, signals).await.map_err(|error| failed(&error))?;
     Ok(Outcome::Good)
+}
+
+/// What the controller may do; `None` when it is off. There is nothing for it to do in files.
+fn mode(asked: Option<ControllerArg>, in_files: bool) -> Result<Option<Mode>, Failure> {
+    match asked {
+        None if in_files => Ok(None),
+        Some(ControllerArg::Off) => Ok(None),
+        Some(_) if in_files => Err(Failure::Usage(
+            "--controller works on a cluster; leave it out, or --state and --demo".into(),
+        )),
+        Some(ControllerArg::Observe) => Ok(Some(Mode::Observe)),
+        None | Some(ControllerArg::Act) => Ok(Some(Mode::Act)),
+    }
 }
 
 /// The facts of a running guard, with what makes it ready.

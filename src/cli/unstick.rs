@@ -1,4 +1,4 @@
-//! `unstick`: the plan that frees a template, printed and not carried out.
+//! `unstick`: the plan that frees a template, printed, or carried out with `--apply`.
 
 use std::io::Write;
 
@@ -17,7 +17,12 @@ use crate::core::{
     plan::Action,
 };
 
+mod apply;
+
 pub(super) async fn run(args: &UnstickArgs, out: &mut impl Write) -> Result<Outcome, Failure> {
+    if let Some(reason) = args.reason.as_deref().filter(|_| args.apply) {
+        return apply::run(args, reason, out).await;
+    }
     let UnstickArgs { name, namespace, .. } = args;
     let inventory = load(&args.state).await?;
     let contents = contents(&*inventory, namespace).await?;
@@ -51,7 +56,7 @@ pub(super) async fn run(args: &UnstickArgs, out: &mut impl Write) -> Result<Outc
             write_steps(&report, now, out)?;
             write_by_hand(&report, namespace, now, out)?;
             if !report.steps.is_empty() {
-                writeln!(out, "dry run: nothing was changed")?;
+                writeln!(out, "dry run: nothing was changed; --apply --reason TEXT does it")?;
             }
         }
     }

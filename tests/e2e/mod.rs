@@ -26,6 +26,7 @@ mod moves;
 mod permissions;
 mod references;
 mod release;
+mod repair;
 mod rules_off;
 mod teardown;
 
@@ -97,6 +98,7 @@ pub(crate) async fn env() -> &'static Env {
         let manifests = rules_off::shipped_or_less(guard.manifests().unwrap());
         guard::apply(plane, &manifests).await.unwrap();
         plane.bind(User::Guard, "metal3-guard").await;
+        plane.bind(User::Guard, "metal3-guard-repair").await;
         guard.ready().await;
         let env = Env { plane, guard };
         wait_registered(&env.space("registered").await).await;

@@ -40,6 +40,7 @@ const RULES: &[(&str, &[&str], &str)] = &[
     ("permissions::", &[], "manifests/base/account/clusterrole.yaml"),
     ("references::", &[REFERENCES], "src/core/references.rs"),
     ("release::", &[RELEASE], "src/core/release.rs"),
+    ("repair::", &[], "src/core/plan.rs"),
     ("rules_off::", &[], "tests/e2e/rules_off.rs"),
     ("rules_off::a_finalizer_", &[FINALIZERS_MUTATING, FINALIZERS], "src/core/finalizers.rs"),
     ("rules_off::a_stale_index_", &[INDEXES], "src/core/indexes.rs"),

@@ -60,6 +60,10 @@ impl Guard {
             command.push(flag.into());
             command.push(certs.join(file).display().to_string());
         }
+        if !args.contains(&"--controller") {
+            // Scenarios of rules make states by hand that must stay as they are.
+            command.extend(["--controller", "off"].map(Into::into));
+        }
         command.extend(args.iter().map(|arg| (*arg).to_owned()));
         let alive = plane.folder().join("alive");
         fs::create_dir_all(&alive)?;

@@ -1,0 +1,217 @@
+//! The guard's hands: carries out one [`Write`], under its precondition, with an audit line.
+//!
+//! The only place that changes objects of a cluster. Every call names the uid and resourceVersion
+//! that the plan was made from, so whatever came in between wins.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{StatusCode, header::CONTENT_TYPE};
+use jiff::Timestamp;
+use kube::{
+    Resource as _,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, Request},
+    core::request::Error as RequestError,
+};
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::pace::Pace;
+use crate::{
+    core::{
+        objects::WOKEN_ANNOTATION,
+        plan::Step,
+        teardown::{Change, Target, Write},
+    },
+    inventory::cluster::{Cluster, root},
+};
+
+/// The field manager of every write.
+pub const FIELD_MANAGER: &str = "metal3-guard";
+
+/// How long one write may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Carries out steps.
+#[derive(Debug)]
+pub struct Hands {
+    cluster: Arc<Cluster>,
+    pace: Pace,
+    /// For the audit line: the controller, or the reason that a person gave.
+    on_behalf_of: String,
+}
+
+/// How a step ended, when nothing is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It was done.
+    Done,
+    /// Someone else changed the object first: look again.
+    Conflict,
+    /// The object is gone.
+    Gone,
+}
+
+impl Written {
+    /// One word for logs and metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Conflict => "conflict",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// Why a step was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotWritten {
+    /// Whether the API server said no, rather than nothing.
+    pub refused: bool,
+    /// What it said, and what to do.
+    pub why: String,
+}
+
+impl fmt::Display for NotWritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl Hands {
+    /// Hands that write no faster than `pace`. `on_behalf_of` stands in every audit line.
+    pub fn new(cluster: Arc<Cluster>, pace: Pace, on_behalf_of: impl Into<String>) -> Self {
+        Self { cluster, pace, on_behalf_of: on_behalf_of.into() }
+    }
+
+    /// Carries out one step and leaves an audit line.
+    ///
+    /// # Errors
+    /// When the API server refused it or did not answer; in the latter case it may have been done.
+    pub async fn carry_out(&self, step: &Step) -> Result<Written, NotWritten> {
+        self.pace.wait().await;
+        let outcome = self.write(&step.write).await;
+        let Target { kind, namespace, name, uid, resource_version } = step.write.target();
+        let removed = match step.write.change() {
+            Change::Strip { finalizer, .. } => finalizer,
+            Change::Wake | Change::PruneIndexes(_) | Change::Delete => "",
+        };
+        let result = match &outcome {
+            Ok(written) => written.word(),
+            Err(NotWritten { refused: true, .. }) => "refused",
+            Err(NotWritten { refused: false, .. }) => "failed",
+        };
+        let error = outcome.as_ref().err().map(tracing::field::display);
+        tracing::info!(
+            step = step.action.word(), %kind, namespace, name, uid, resource_version, removed,
+            reason = step.reason, on_behalf_of = self.on_behalf_of, result, error, "write"
+        );
+        outcome
+    }
+
+    async fn write(&self, write: &Write) -> Result<Written, NotWritten> {
+        let deadline = Instant::now() + PATIENCE;
+        let kind = write.target().kind;
+        let resource = self.cluster.resource(kind, deadline).await.map_err(|it| failed(it.why))?;
+        let Some(resource) = resource else { return Ok(Written::Gone) };
+        let request = request(write, &resource, Timestamp::now())
+            .map_err(|error| refused(error.to_string()))?;
+        let sending = self.cluster.client().request::<serde::de::IgnoredAny>(request);
+        match timeout_at(deadline, sending).await {
+            Err(_) => Err(failed("the API server did not answer in time".into())),
+            // Whatever else it says, an answer that is no refusal says yes.
+            Ok(Ok(_) | Err(kube::Error::SerdeError(_))) => Ok(Written::Done),
+            Ok(Err(kube::Error::Api(status))) => sort(&status, write, &resource),
+            Ok(Err(error)) => {
+                Err(failed(format!("the API server cannot be reached: {}", root(&error))))
+            }
+        }
+    }
+}
+
+/// The request that makes a write, its precondition included.
+fn request(
+    write: &Write,
+    resource: &ApiResource,
+    now: Timestamp,
+) -> Result<http::Request<Vec<u8>>, RequestError> {
+    let Target { namespace, name, uid, resource_version, .. } = write.target();
+    let requests = Request::new(DynamicObject::url_path(resource, Some(namespace)));
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..Default::default() };
+    let merge = |field: &str, value: Value| {
+        let precondition = [("uid", json!(uid)), ("resourceVersion", json!(resource_version))];
+        let fields = precondition.into_iter().chain([(field, value)]);
+        let metadata: Map<_, _> = fields.map(|(key, value)| (key.to_owned(), value)).collect();
+        Patch::Merge(json!({ "metadata": metadata }))
+    };
+    match write.change() {
+        Change::Wake => {
+            let woken = merge("annotations", json!({WOKEN_ANNOTATION: now.to_string()}));
+            requests.patch(name, &params, &woken)
+        }
+        Change::Strip { kept, .. } => {
+            let kept: Vec<&str> = kept.iter().map(|it| &**it).collect();
+            requests.patch(name, &params, &merge("finalizers", json!(kept)))
+        }
+        Change::PruneIndexes(patch) => {
+            let precondition = json!([
+                {"op": "test", "path": "/metadata/uid", "value": **uid},
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": **resource_version},
+            ]);
+            let precondition: json_patch::Patch =
+                serde_json::from_value(precondition).map_err(RequestError::SerializeBody)?;
+            let whole = json_patch::Patch([precondition.0, patch.0.clone()].concat());
+            let body = serde_json::to_vec(&whole).map_err(RequestError::SerializeBody)?;
+            let base = requests.url_path;
+            http::Request::patch(format!("{base}/{name}/status?fieldManager={FIELD_MANAGER}"))
+                .header(CONTENT_TYPE, "application/json-patch+json")
+                .body(body)
+                .map_err(RequestError::BuildRequest)
+        }
+        Change::Delete => {
+            let preconditions = Preconditions {
+                uid: Some(String::from(&**uid)),
+                resource_version: Some(String::from(&**resource_version)),
+            };
+            requests.delete(name, &DeleteParams::default().preconditions(preconditions))
+        }
+    }
+}
+
+/// What an answer other than success means.
+fn sort(
+    status: &kube::core::Status,
+    write: &Write,
+    resource: &ApiResource,
+) -> Result<Written, NotWritten> {
+    let text: String = status.message.chars().take(400).collect();
+    let Target { namespace, name, .. } = write.target();
+    match StatusCode::from_u16(status.code) {
+        Ok(StatusCode::CONFLICT) => Ok(Written::Conflict),
+        Ok(StatusCode::NOT_FOUND) => Ok(Written::Gone),
+        // A resourceVersion that fits another object of the name, or a test that did not hold.
+        Ok(StatusCode::UNPROCESSABLE_ENTITY) if text.contains("uid") => Ok(Written::Conflict),
+        Ok(StatusCode::FORBIDDEN) if !text.contains("admission webhook") => Err(refused(format!(
+            "the guard's account may not {} {} {namespace}/{name} ({text}): grant it in RBAC",
+            verb(write.change()),
+            resource.plural,
+        ))),
+        Ok(code) if code.is_server_error() => Err(failed(format!("it answered {code}: {text}"))),
+        _ => Err(refused(format!("the API server answered {}: {text}", status.code))),
+    }
+}
+
+const fn verb(change: &Change) -> &'static str {
+    match change {
+        Change::Wake | Change::Strip { .. } => "patch",
+        Change::PruneIndexes(_) => "patch the status of",
+        Change::Delete => "delete",
+    }
+}
+
+const fn refused(why: String) -> NotWritten {
+    NotWritten { refused: true, why }
+}
+
+const fn failed(why: String) -> NotWritten {
+    NotWritten { refused: false, why }
+}
