@@ -215,3 +215,83 @@ const fn refused(why: String) -> NotWritten {
 const fn failed(why: String) -> NotWritten {
     NotWritten { refused: false, why }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+    use kube::core::Status;
+
+    use super::*;
+    use crate::core::{
+        objects::{Data, Kind, Object},
+        teardown::{Lifecycle, wake},
+    };
+
+    fn data(deletion: Option<&str>) -> Data {
+        let json = json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3Data",
+            "metadata": {"name": "w-0", "namespace": "prod", "uid": "u", "resourceVersion": "7",
+                         "deletionTimestamp": deletion, "finalizers": ["a", "b"]},
+        });
+        match Object::from_json(&json.to_string()).unwrap() {
+            Object::Data(data) => data,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn resource() -> ApiResource {
+        let kind = Kind::Data;
+        let version = kube::api::GroupVersionKind::gvk(kind.group(), "v1beta2", kind.name());
+        ApiResource::from_gvk_with_plural(&version, kind.resource())
+    }
+
+    /// Method, path with query, and body of the request for a write.
+    fn sent(write: &Write) -> (Method, String, Value) {
+        let now = "2026-01-01T00:00:05Z".parse().unwrap();
+        let request = request(write, &resource(), now).unwrap();
+        let body = serde_json::from_slice(request.body()).unwrap();
+        (request.method().clone(), request.uri().to_string(), body)
+    }
+
+    #[test]
+    fn every_write_names_the_uid_and_the_version_that_it_was_planned_from() {
+        let path = "/apis/infrastructure.cluster.x-k8s.io/v1beta2/namespaces/prod/metal3datas/w-0";
+        let (method, url, body) = sent(&wake(&data(None)));
+        assert_eq!((method, url), (Method::PATCH, format!("{path}?&fieldManager=metal3-guard")));
+        let woken = json!({"metal3-guard.io/woken-at": "2026-01-01T00:00:05Z"});
+        let expected = json!({"uid": "u", "resourceVersion": "7", "annotations": woken});
+        assert_eq!(body, json!({ "metadata": expected }));
+
+        let Lifecycle::Live(live) = Lifecycle::of(data(None)) else { panic!("it is live") };
+        let (method, url, body) = sent(&live.delete());
+        assert_eq!((method, url), (Method::DELETE, format!("{path}?")));
+        assert_eq!(body["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
+
+        let terminating = Lifecycle::of(data(Some("2026-01-01T00:00:00Z")));
+        let Lifecycle::Terminating(it) = terminating else { panic!("it is terminating") };
+        let (method, url, body) = sent(&it.strip("a").unwrap());
+        assert_eq!((method, url), (Method::PATCH, format!("{path}?&fieldManager=metal3-guard")));
+        let expected = json!({"uid": "u", "resourceVersion": "7", "finalizers": ["b"]});
+        assert_eq!(body, json!({ "metadata": expected }));
+    }
+
+    #[test]
+    fn an_answer_says_whether_to_look_again_or_to_ask_for_help() {
+        let write = wake(&data(None));
+        let answer = |code: u16, message: &str| {
+            let status = Status { code, message: message.into(), ..Status::default() };
+            sort(&status, &write, &resource())
+        };
+        assert_eq!(answer(409, "the object has been modified"), Ok(Written::Conflict));
+        assert_eq!(answer(422, "metadata.uid: field is immutable"), Ok(Written::Conflict));
+        assert_eq!(answer(404, "not found"), Ok(Written::Gone));
+        let missing = answer(403, "User \"g\" cannot patch resource").unwrap_err();
+        assert!(missing.refused && missing.why.contains("may not patch metal3datas prod/w-0"));
+        let by_hook = answer(403, "admission webhook \"x\" denied the request").unwrap_err();
+        assert!(by_hook.refused && !by_hook.why.contains("RBAC"), "{by_hook}");
+        assert!(answer(422, "spec.x: Required value").unwrap_err().refused);
+        for code in [500, 503, 504] {
+            assert!(!answer(code, "busy").unwrap_err().refused, "{code}");
+        }
+    }
+}

@@ -137,7 +137,10 @@ async fn unstick_prints_its_plan_and_changes_nothing() {
     assert!(said.contains("waits for"), "{said}");
     let said = run(&config, &["unstick", "workers", "-n", left.ns()]).await.ended(1);
     assert!(said.contains("Metal3Data/workers-0"), "{said}");
-    assert!(said.ends_with("dry run: nothing was changed; --apply --reason TEXT does it\n"), "{said}");
+    assert!(
+        said.ends_with("dry run: nothing was changed; --apply --reason TEXT does it\n"),
+        "{said}"
+    );
     let said = run(&config, &["unstick", "spare", "-n", left.ns()]).await.ended(0);
     assert!(said.contains("there is nothing to do"), "{said}");
     let said = run(&config, &["unstick", "nosuch", "-n", left.ns()]).await.failed(2);
