@@ -166,6 +166,10 @@ fn write_trouble(
     for wait in &report.waits_for {
         writeln!(out, "  waits for {}", text::one_line(wait))?;
     }
+    if let Some(at) = report.next_look.filter(|_| !report.waits_for.is_empty()) {
+        let seconds = at.duration_since(now).as_secs().max(0);
+        writeln!(out, "  the guard looks again within {seconds} s")?;
+    }
     write_steps(report, now, out)?;
     if !report.steps.is_empty() {
         writeln!(out, "  plan: metal3-guard unstick {} -n {namespace}{flags}", report.name)?;

@@ -51,6 +51,8 @@ pub struct TemplateReport {
     pub steps: Vec<NextStep>,
     /// What must happen first, by others.
     pub waits_for: Vec<String>,
+    /// When the controller looks again at the latest; missing when there is nothing to look at.
+    pub next_look: Option<Timestamp>,
     /// What else to know.
     pub notes: Vec<String>,
 }
@@ -183,6 +185,7 @@ pub fn template(contents: &Contents, name: &str, now: Timestamp) -> TemplateRepo
             })
             .collect(),
         waits_for: plan.waits.iter().map(ToString::to_string).collect(),
+        next_look: plan.next_look,
         notes: notes(there, state, &usage),
     }
 }

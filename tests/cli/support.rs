@@ -85,8 +85,11 @@ impl Done {
 /// `TIME` for the time of each step in JSON.
 pub(crate) fn ageless(text: &str) -> String {
     let lines = text.lines().map(|line| {
-        if let Some((start, _)) = line.split_once("\"due\": ") {
-            return format!("{start}\"due\": \"TIME\"\n");
+        for key in ["\"due\": \"", "\"nextLook\": \""] {
+            if let Some((start, rest)) = line.split_once(key) {
+                let comma = if rest.ends_with(',') { "," } else { "" };
+                return format!("{start}{key}TIME\"{comma}\n");
+            }
         }
         let mut parts = line.split(" (");
         let mut shown = parts.next().unwrap_or_default().to_owned();

@@ -87,6 +87,7 @@ fn keys_are_in_camel_case() {
             "health",
             "holders",
             "name",
+            "nextLook",
             "notes",
             "since",
             "staleIndexes",
