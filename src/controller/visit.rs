@@ -31,6 +31,8 @@ struct Went {
     badly: bool,
     /// One lost against another writer, or there was no time for it: look again soon.
     short: bool,
+    /// One was done: the times of those that follow it are known at the next look only.
+    done: bool,
 }
 
 impl Controller {
@@ -43,7 +45,9 @@ impl Controller {
                 let (now, clock) = (Instant::now(), Timestamp::now());
                 let next = planned.iter().filter_map(|it| it.plan.next_look).min();
                 let next = next.map(|at| now + unsigned(at.duration_since(clock)).max(BREATH));
-                let next = if went.short { Some(now + BREATH) } else { next };
+                let reaction = went.done.then(|| now + unsigned(self.timing.wake));
+                let at_once = went.short.then(|| now + BREATH);
+                let next = next.into_iter().chain(reaction).chain(at_once).min();
                 if went.badly {
                     space.failed(now);
                 } else {
@@ -132,6 +136,7 @@ impl Controller {
             Ok(written) => {
                 self.metrics.step(step.action, written.word());
                 went.short |= written == Written::Conflict;
+                went.done |= written == Written::Done;
                 if written == Written::Done {
                     self.events.say(&about, Tone::Normal, event(step.action), &what, "").await;
                 }
