@@ -239,6 +239,19 @@ pub(super) struct CanDeleteArgs {
     pub(super) output: Output,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum DiagnoseOutput {
+    /// For a person.
+    #[default]
+    Text,
+    /// For a program.
+    Json,
+    /// A graph of what holds what, for Graphviz.
+    Dot,
+    /// One page for a browser or for paper, with the same graph.
+    Html,
+}
+
 #[derive(Args, Debug)]
 pub(super) struct DiagnoseArgs {
     /// Only this Metal3DataTemplate.
@@ -253,7 +266,10 @@ pub(super) struct DiagnoseArgs {
     pub(super) state: StateArgs,
     /// Form of the output.
     #[arg(short, long, value_enum, default_value_t)]
-    pub(super) output: Output,
+    pub(super) output: DiagnoseOutput,
+    /// Look again and again, until Ctrl-C, and print what has changed.
+    #[arg(short, long)]
+    pub(super) watch: bool,
 }
 
 #[derive(Args, Debug)]

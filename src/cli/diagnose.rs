@@ -1,21 +1,109 @@
 //! `diagnose`: what holds what, since when, and what to do next.
 
-use std::io::Write;
+use std::{io::Write, pin::pin};
 
 use jiff::Timestamp;
 use serde::Serialize;
+use tokio::{
+    signal::ctrl_c,
+    time::{Duration, sleep},
+};
 
 use super::{
     Failure, Outcome,
-    args::{DiagnoseArgs, Output},
+    args::{DiagnoseArgs, DiagnoseOutput},
     can_delete::holders,
     contents, deadline, flags, load, missing, text, verified,
 };
-use crate::core::diagnosis::{self, Health, NamespaceReport, State, TemplateReport};
+use crate::{
+    core::diagnosis::{self, Health, NamespaceReport, State, TemplateReport},
+    inventory::Inventory,
+};
+
+mod dot;
+mod html;
+
+/// Between two looks of `--watch`.
+const PAUSE: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(args: &DiagnoseArgs, out: &mut impl Write) -> Result<Outcome, Failure> {
-    let inventory = load(&args.state).await?;
-    let now = text::now();
+    if !args.watch {
+        let inventory = load(&args.state).await?;
+        let now = text::now();
+        let reports = look(&*inventory, args, now).await?;
+        write(args, &reports, now, out)?;
+        return Ok(outcome(&reports));
+    }
+    if args.output != DiagnoseOutput::Text {
+        return Err(Failure::Usage("--watch is for the terminal: leave -o out".into()));
+    }
+    watch(args, out).await
+}
+
+/// Prints the report whenever it has changed, until Ctrl-C. Files are read anew each time.
+async fn watch(args: &DiagnoseArgs, out: &mut impl Write) -> Result<Outcome, Failure> {
+    let mut stop = pin!(ctrl_c());
+    let mut shown: Option<Vec<NamespaceReport>> = None;
+    let mut outcome = Outcome::Good;
+    loop {
+        let looking = async {
+            let inventory = load(&args.state).await?;
+            let now = text::now();
+            Ok::<_, Failure>((look(&*inventory, args, now).await?, now))
+        };
+        let looked = tokio::select! {
+            looked = looking => looked,
+            _ = &mut stop => return Ok(outcome),
+        };
+        match looked {
+            Ok((reports, now)) => {
+                if shown.as_ref().is_none_or(|before| differ(before, &reports)) {
+                    writeln!(out, "{}--- {now}", if shown.is_some() { "\n" } else { "" })?;
+                    write(args, &reports, now, out)?;
+                    out.flush()?;
+                }
+                outcome = self::outcome(&reports);
+                shown = Some(reports);
+            }
+            // The first look must work; a later one may meet an API server that restarts.
+            Err(Failure::Unverified(why)) if shown.is_some() => {
+                writeln!(out, "--- {}: cannot look: {why}", text::now())?;
+                out.flush()?;
+            }
+            // The one that was watched is gone.
+            Err(Failure::Usage(why)) if shown.is_some() => {
+                writeln!(out, "\n--- {}: {why}", text::now())?;
+                return Ok(Outcome::Good);
+            }
+            Err(failure) => return Err(failure),
+        }
+        tokio::select! {
+            () = sleep(PAUSE) => {}
+            _ = &mut stop => return Ok(outcome),
+        }
+    }
+}
+
+/// Whether more has changed than the times of steps, which go on by themselves.
+fn differ(before: &[NamespaceReport], after: &[NamespaceReport]) -> bool {
+    let timeless = |reports: &[NamespaceReport]| {
+        let mut reports = reports.to_vec();
+        for template in reports.iter_mut().flat_map(|it| &mut it.templates) {
+            template.next_look = None;
+            for step in &mut template.steps {
+                step.due = Timestamp::UNIX_EPOCH;
+            }
+        }
+        reports
+    };
+    timeless(before) != timeless(after)
+}
+
+async fn look(
+    inventory: &dyn Inventory,
+    args: &DiagnoseArgs,
+    now: Timestamp,
+) -> Result<Vec<NamespaceReport>, Failure> {
     let namespaces = if args.all_namespaces {
         verified(inventory.namespaces(deadline())).await?
     } else {
@@ -23,23 +111,39 @@ pub(super) async fn run(args: &DiagnoseArgs, out: &mut impl Write) -> Result<Out
     };
     let mut reports = Vec::new();
     for namespace in &namespaces {
-        let contents = contents(&*inventory, namespace).await?;
+        let contents = contents(inventory, namespace).await?;
         let report = diagnosis::namespace(namespace, &contents, args.name.as_deref(), now);
         if let Some(name) = args.name.as_deref().filter(|_| report.templates.is_empty()) {
             return Err(missing(&args.state, &contents.template_names(), namespace, name));
         }
         reports.push(report);
     }
-    let stuck = reports.iter().flat_map(|it| &it.templates).any(|it| it.health == Health::Stuck);
+    Ok(reports)
+}
+
+fn outcome(reports: &[NamespaceReport]) -> Outcome {
+    let mut templates = reports.iter().flat_map(|it| &it.templates);
+    if templates.any(|it| it.health == Health::Stuck) { Outcome::Found } else { Outcome::Good }
+}
+
+fn write(
+    args: &DiagnoseArgs,
+    reports: &[NamespaceReport],
+    now: Timestamp,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     match args.output {
-        Output::Text => write_text(&reports, &flags(&args.state), now, out)?,
-        Output::Json => {
-            let document = Document { healthy: !stuck, namespaces: &reports };
+        DiagnoseOutput::Text => write_text(reports, &flags(&args.state), now, out)?,
+        DiagnoseOutput::Dot => dot::write(reports, now, out)?,
+        DiagnoseOutput::Html => html::write(reports, &flags(&args.state), now, out)?,
+        DiagnoseOutput::Json => {
+            let healthy = outcome(reports) == Outcome::Good;
+            let document = Document { healthy, namespaces: reports };
             serde_json::to_writer_pretty(&mut *out, &document).map_err(std::io::Error::from)?;
             writeln!(out)?;
         }
     }
-    Ok(if stuck { Outcome::Found } else { Outcome::Good })
+    Ok(())
 }
 
 /// The stable JSON shape.

@@ -12,6 +12,7 @@ mod commands;
 mod demo;
 mod doctor;
 mod files;
+mod graph;
 mod guard;
 mod readme;
 mod review;
