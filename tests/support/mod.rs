@@ -19,7 +19,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
 
 mod binaries;
-mod capm3;
+pub(crate) mod capm3;
 mod controlplane;
 mod forwarder;
 pub(crate) mod guard;

@@ -4,7 +4,15 @@ use futures_util::Stream;
 use http::{Method, Request};
 use jiff::Timestamp;
 use kube::{Client, api::WatchEvent};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+pub(super) const MACHINES: &str = "metal3machines";
+pub(super) const CLAIMS: &str = "metal3dataclaims";
+pub(super) const DATAS: &str = "metal3datas";
+pub(super) const TEMPLATES: &str = "metal3datatemplates";
+pub(super) const IP_CLAIMS: &str = "ipclaims";
+pub(super) const CLUSTERS: &str = "clusters";
+pub(super) const RESOURCES: [&str; 6] = [MACHINES, CLAIMS, DATAS, TEMPLATES, IP_CLAIMS, CLUSTERS];
 
 const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 
@@ -29,17 +37,23 @@ impl Api {
 
     fn url(&self, resource: &str, rest: &str) -> String {
         let Self { namespace, version, .. } = self;
-        let url = format!("/apis/{GROUP}/{version}/namespaces/{namespace}/{resource}/{rest}");
+        let group = match resource {
+            CLUSTERS => "cluster.x-k8s.io/v1beta1".to_owned(),
+            IP_CLAIMS => "ipam.metal3.io/v1alpha1".to_owned(),
+            _ => format!("{GROUP}/{version}"),
+        };
+        let url = format!("/apis/{group}/namespaces/{namespace}/{resource}/{rest}");
         url.trim_end_matches('/').to_owned()
     }
 
-    /// Everything there is, then every change, until the server ends it.
+    /// Every change since that version of the list, until the server ends it.
     pub(super) async fn events(
         &self,
         resource: &str,
+        since: &str,
     ) -> Result<impl Stream<Item = Result<WatchEvent<Value>>> + use<>> {
-        let request = Request::get(format!("{}?watch=true", self.url(resource, "")));
-        let request = request.body(Vec::new()).map_err(kube::Error::HttpError)?;
+        let url = format!("{}?watch=true&resourceVersion={since}", self.url(resource, ""));
+        let request = Request::get(url).body(Vec::new()).map_err(kube::Error::HttpError)?;
         self.client.request_events(request).await
     }
 
@@ -57,29 +71,25 @@ impl Api {
         self.client.request(request.map_err(kube::Error::HttpError)?).await
     }
 
-    pub(super) async fn get(&self, resource: &str, name: &str) -> Result<Option<Value>> {
-        match self.send(Method::GET, &self.url(resource, name), &Value::Null).await {
-            Ok(object) => Ok(Some(object)),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    pub(super) async fn list(&self, resource: &str) -> Result<Vec<Value>> {
-        let listed = self.send(Method::GET, &self.url(resource, ""), &Value::Null).await?;
-        Ok(listed["items"].as_array().cloned().unwrap_or_default())
+    /// All objects, and the version of the list.
+    pub(super) async fn list(&self, resource: &str) -> Result<(Vec<Value>, String)> {
+        let mut listed = self.send(Method::GET, &self.url(resource, ""), &Value::Null).await?;
+        let version = text(&listed["metadata"]["resourceVersion"]).to_owned();
+        let items = match listed["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        };
+        Ok((items, version))
     }
 
     pub(super) async fn create(&self, resource: &str, object: &Value) -> Result<()> {
         self.send(Method::POST, &self.url(resource, ""), object).await.map(drop)
     }
 
-    pub(super) async fn replace(&self, resource: &str, name: &str, object: &Value) -> Result<()> {
-        self.send(Method::PUT, &self.url(resource, name), object).await.map(drop)
-    }
-
-    pub(super) async fn patch(&self, resource: &str, name: &str, patch: &Value) -> Result<()> {
-        self.send(Method::PATCH, &self.url(resource, name), patch).await.map(drop)
+    /// Only if nobody has changed the object since it was read.
+    pub(super) async fn update(&self, resource: &str, object: &Value) -> Result<()> {
+        let url = self.url(resource, text(&object["metadata"]["name"]));
+        self.send(Method::PUT, &url, object).await.map(drop)
     }
 
     /// One that is gone already counts as deleted.
@@ -90,43 +100,39 @@ impl Api {
         }
     }
 
-    pub(super) async fn add_finalizer(
-        &self,
-        resource: &str,
-        object: &Value,
-        finalizer: &str,
-    ) -> Result<()> {
-        if has_finalizer(object, finalizer) {
-            return Ok(());
+    /// Writes what differs, first the object, then its status, whatever others wrote meanwhile:
+    /// a list (finalizers, owners) is replaced as a whole by what the controller makes of its
+    /// copy.
+    pub(super) async fn patch(&self, resource: &str, old: &Value, new: &Value) -> Result<()> {
+        let name = text(&old["metadata"]["name"]);
+        let Some(mut changes) = changes(old, new) else { return Ok(()) };
+        let status = changes.as_object_mut().and_then(|it| it.remove("status"));
+        let object = match &changes {
+            changes if *changes == json!({}) => Ok(()),
+            changes => self.send(Method::PATCH, &self.url(resource, name), changes).await.map(drop),
+        };
+        let Some(status) = status else { return object };
+        // Also when the first write was refused.
+        let url = self.url(resource, &format!("{name}/status"));
+        match self.send(Method::PATCH, &url, &json!({"status": status})).await {
+            // The last finalizer has just been taken off.
+            Err(kube::Error::Api(status))
+                if status.code == 404 && finalizers(new).next().is_none() =>
+            {
+                object
+            }
+            outcome => object.and_then(|()| outcome.map(drop)),
         }
-        let added = finalizers(object).chain([finalizer]);
-        self.write_finalizers(resource, object, added.collect()).await
-    }
-
-    pub(super) async fn drop_finalizer(
-        &self,
-        resource: &str,
-        object: &Value,
-        finalizer: &str,
-    ) -> Result<()> {
-        if !has_finalizer(object, finalizer) {
-            return Ok(());
-        }
-        let kept = finalizers(object).filter(|it| *it != finalizer);
-        self.write_finalizers(resource, object, kept.collect()).await
-    }
-
-    /// The whole list, as CAPM3 does: it puts back what others took off since the object was read.
-    async fn write_finalizers(&self, resource: &str, old: &Value, new: Vec<&str>) -> Result<()> {
-        let version = &old["metadata"]["resourceVersion"];
-        let patch = json!({"metadata": {"finalizers": new, "resourceVersion": version}});
-        self.patch(resource, text(&old["metadata"]["name"]), &patch).await
     }
 
     /// An object that belongs to the Cluster of another one.
     pub(super) fn object(&self, kind: &str, name: &str, of: &Value) -> Value {
+        let version = match kind {
+            "IPClaim" => "ipam.metal3.io/v1alpha1".to_owned(),
+            _ => format!("{GROUP}/{}", self.version),
+        };
         json!({
-            "apiVersion": format!("{GROUP}/{}", self.version),
+            "apiVersion": version,
             "kind": kind,
             "metadata": {
                 "name": name, "namespace": self.namespace, "labels": of["metadata"]["labels"],
@@ -134,14 +140,18 @@ impl Api {
         })
     }
 
+    /// A reference of an owner, which may be the controller.
     pub(super) fn owner(&self, kind: &str, owner: &Value, controller: bool) -> Value {
-        json!({
+        let mut reference = json!({
             "apiVersion": format!("{GROUP}/{}", self.version),
             "kind": kind,
             "name": owner["metadata"]["name"],
             "uid": owner["metadata"]["uid"],
-            "controller": controller,
-        })
+        });
+        if controller {
+            reference["controller"] = true.into();
+        }
+        reference
     }
 
     pub(super) fn reference(&self, name: &Value) -> Value {
@@ -163,4 +173,38 @@ fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
 
 pub(super) fn has_finalizer(object: &Value, finalizer: &str) -> bool {
     finalizers(object).any(|it| it == finalizer)
+}
+
+/// In the controller's copy.
+pub(super) fn add_finalizer(object: &mut Value, finalizer: &str) {
+    if !has_finalizer(object, finalizer) {
+        object["metadata"]["finalizers"] = finalizers(object).chain([finalizer]).collect();
+    }
+}
+
+/// In the controller's copy; says whether it was there.
+pub(super) fn drop_finalizer(object: &mut Value, finalizer: &str) -> bool {
+    let had = has_finalizer(object, finalizer);
+    if had {
+        object["metadata"]["finalizers"] =
+            finalizers(object).filter(|it| *it != finalizer).collect();
+    }
+    had
+}
+
+/// The merge patch from one value to another; `None` when there is no difference.
+fn changes(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut patch = Map::new();
+    for key in old.keys().chain(new.keys()) {
+        let (from, to) = (old.get(key), new.get(key).unwrap_or(&Value::Null));
+        match from {
+            Some(from) => patch.extend(changes(from, to).map(|it| (key.clone(), it))),
+            None if to.is_null() => {}
+            None => drop(patch.insert(key.clone(), to.clone())),
+        }
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
 }
