@@ -28,6 +28,7 @@ mod references;
 mod release;
 mod repair;
 mod rules_off;
+mod stuck;
 mod teardown;
 
 use crate::support::{ControlPlane, Guard, Namespace, User, eventually, guard};

@@ -44,6 +44,7 @@ const RULES: &[(&str, &[&str], &str)] = &[
     ("rules_off::", &[], "tests/e2e/rules_off.rs"),
     ("rules_off::a_finalizer_", &[FINALIZERS_MUTATING, FINALIZERS], "src/core/finalizers.rs"),
     ("rules_off::a_stale_index_", &[INDEXES], "src/core/indexes.rs"),
+    ("stuck::", &[], "src/core/plan.rs"),
     ("teardown::", &[DELETION, RELEASE], "src/core/deletion.rs"),
 ];
 
