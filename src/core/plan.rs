@@ -232,6 +232,7 @@ impl<'a> Planner<'a> {
             .map(|it| it.meta.deletion)
             .into_iter()
             .chain(usage.data.values().map(|it| it.meta.deletion))
+            .chain(usage.claims.values().map(|it| it.meta.deletion))
             .flatten()
             .filter_map(|deletion| deletion.at);
         let since = at.unchanged_since.or_else(|| deletions.max()).unwrap_or(at.now).min(at.now);
@@ -260,6 +261,8 @@ impl<'a> Planner<'a> {
                         "the template is in use but CAPM3 has not put its finalizer on it",
                         due,
                     );
+                } else {
+                    self.held_claims(template);
                 }
                 self.orphans(false);
                 self.note_foreign(None);
@@ -294,6 +297,7 @@ impl<'a> Planner<'a> {
             );
         }
         if !free {
+            self.held_claims(template);
             return;
         }
         if meta.has_finalizer(TEMPLATE_FINALIZER) {
@@ -313,6 +317,25 @@ impl<'a> Planner<'a> {
                 "nothing needs the template any more; only if CAPM3 does not react to being woken"
             };
             self.step(Action::Release, write, reason, due);
+        }
+    }
+
+    /// Claims that only their template's controller lets go: it looks when the template is touched.
+    /// CAPM3 1.8.1 forgets a claim whose last write failed, and does not look at it again.
+    fn held_claims(&mut self, template: &Arc<Template>) {
+        let held = |meta: &Meta| {
+            meta.terminating()
+                && meta.has_finalizer(CLAIM_FINALIZER)
+                && !meta.paused
+                && !meta.moving
+        };
+        if self.usage.claims.values().any(|claim| held(&claim.meta)) {
+            self.step(
+                Action::Wake,
+                teardown::wake(template),
+                "a claim is being deleted, and CAPM3 has not looked at it again",
+                self.wake_due(&template.meta, self.since),
+            );
         }
     }
 

@@ -19,6 +19,7 @@ pub fn concerns(contents: &Contents, template: &str, usage: &Usage) -> bool {
     let in_use = !usage.data.is_empty() || !usage.claims.is_empty();
     template.meta.terminating()
         || usage.data.values().any(|data| data.meta.terminating())
+        || usage.claims.values().any(|claim| claim.meta.terminating())
         || (in_use && !template.meta.has_finalizer(TEMPLATE_FINALIZER))
 }
 
@@ -90,6 +91,7 @@ mod tests {
             (vec![template(&held), claim.clone(), data.clone()], false),
             (vec![template(&json!({})), claim.clone()], true),
             (vec![template(&held), claim.clone(), going_data], true),
+            (vec![template(&held), object("Metal3DataClaim", "w-0", &going)], true),
             (vec![template(&going)], true),
             (vec![claim], false),
             (vec![data], true),

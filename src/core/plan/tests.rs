@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::core::{
-    objects::WOKEN_ANNOTATION,
+    objects::{PAUSED_ANNOTATION, WOKEN_ANNOTATION},
     teardown::Change,
     testing::{
         CREATED, DELETED, Make, VERSIONS, bare_template, claim, cluster, contents, data, machine,
@@ -131,6 +131,25 @@ fn a_live_template_in_use_without_finalizer_is_woken() {
     }
     for no_user in [machine("w-0").uses("workers"), machine_template("md").uses("workers")] {
         assert!(look(&[bare_template("workers"), no_user], YEARS).is_empty());
+    }
+}
+
+#[test]
+fn capm3_1994_a_claim_that_its_template_has_forgotten_wakes_the_template() {
+    let held = claim("w-0").uses("workers").terminating();
+    let held = held.finalizers(&["of-its-machine", CLAIM_FINALIZER]);
+    for template in [dying(), template("workers")] {
+        let plan = look(&[template.clone(), held.clone()], 0);
+        assert_eq!(steps(&plan), [(Action::Wake, "workers".to_owned(), 5)]);
+        for other in [
+            claim("w-0").uses("workers"),
+            held.clone().finalizers(&["of-its-machine"]),
+            held.clone().annotation(PAUSED_ANNOTATION, ""),
+        ] {
+            let plan = look(&[template.clone(), other.clone()], YEARS);
+            let woken = plan.steps.iter().any(|it| it.reason.contains("a claim is being deleted"));
+            assert!(!woken, "{other:?}: {:?}", steps(&plan));
+        }
     }
 }
 
@@ -311,15 +330,15 @@ fn data_with_a_claim_is_left_to_capm3() {
         let let_go = claim("w-0").version(version).uses("workers").terminating();
         let foreign = let_go.clone().finalizers(&["a.io/x"]);
         let held = let_go.clone().finalizers(&["a.io/x", CLAIM_FINALIZER]);
-        for (its_claim, waits) in [
-            (held, &["Metal3DataClaim/w-0", "Metal3Data/workers-0"][..]),
+        for (its_claim, steps, waits) in [
+            (held, &[Action::Wake][..], &["Metal3DataClaim/w-0", "Metal3Data/workers-0"][..]),
             // Nobody waits for a claim that CAPM3 has let go: it does not keep the template.
-            (foreign, &["Metal3Data/workers-0"]),
-            (let_go, &["Metal3Data/workers-0"]),
+            (foreign, &[], &["Metal3Data/workers-0"]),
+            (let_go, &[], &["Metal3Data/workers-0"]),
         ] {
             for scope in [Scope::Controller, Scope::Person] {
                 let plan = look_as(scope, &[dying(), attached.clone(), its_claim.clone()], YEARS);
-                assert_eq!(actions(&plan), []);
+                assert_eq!(actions(&plan), steps);
                 assert_eq!(causes(&plan), [WaitCause::Draining]);
                 let names: Vec<_> = plan.waits[0].names.iter().map(|name| &**name).collect();
                 assert_eq!(names, waits);
@@ -367,7 +386,9 @@ fn capm3_2000_nothing_is_released_while_something_needs_the_template() {
                 let plan = look_as(scope, &[held, holder.clone()], YEARS);
                 assert!(!actions(&plan).contains(&Action::Release), "{holder:?} {plan:?}");
                 let woken_template = plan.steps.iter().any(|step| {
-                    step.action == Action::Wake && step.write.target().kind == Kind::Template
+                    step.action == Action::Wake
+                        && step.write.target().kind == Kind::Template
+                        && !step.reason.contains("a claim is being deleted")
                 });
                 assert!(!woken_template, "it does not look free: {plan:?}");
                 assert!(!plan.is_empty());
