@@ -1,14 +1,17 @@
 //! `unstick --apply`, by a person, in a cluster without any controller.
 
-use std::process::Stdio;
+use std::{path::Path, process::Stdio};
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout},
+};
 
 use super::{DATAS, TEMPLATES, events, stuck};
 use crate::{
     e2e::{DATA_FINALIZER, Space, commands::run, env},
-    support::{User, eventually, guard::BINARY},
+    support::{Proxy, User, eventually, guard::BINARY},
 };
 
 /// An IP claim as CAPM3 makes it for a Metal3Data.
@@ -120,46 +123,76 @@ async fn an_abandoned_template_is_followed_until_it_is_gone() {
 async fn stopped_half_way_it_goes_on_from_there() {
     let env = env().await;
     let space = env.space("stopped").await;
-    for index in 0..30 {
-        space.create(&space.data("gone", index, &format!("w-{index}"))).await.unwrap();
-        space.delete(DATAS, &format!("gone-{index}")).await.unwrap();
-    }
     let config = env.plane.kubeconfig(User::Admin);
-    let args =
-        ["unstick", "gone", "-n", space.ns(), "--apply", "--reason", "a test", "--kubeconfig"];
-    let mut child = tokio::process::Command::new(BINARY)
-        .args(args)
-        .arg(&config)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    loop {
-        let line = lines.next_line().await.unwrap().unwrap();
-        if line.contains("free-orphan") {
-            break;
+    let mut running = Running::half_way(&space, &config).await;
+    let pid = running.child.id().unwrap().to_string();
+    let kill = ["-c", r#"kill -INT "$1""#, "sh", &pid];
+    assert!(std::process::Command::new("sh").args(kill).status().unwrap().success());
+    let (code, rest) = running.end().await;
+    assert_eq!(code, Some(3), "{rest:?}");
+    the_next_run_ends_it(&space, &config, &rest).await;
+}
+
+/// The way to the API server breaks: it gives up after a while, and the next run does the rest.
+#[tokio::test]
+async fn cut_off_half_way_it_goes_on_from_there() {
+    let env = env().await;
+    let space = env.space("cut-off").await;
+    let proxy = Proxy::start(env.plane, User::Admin).unwrap();
+    let mut running = Running::half_way(&space, proxy.kubeconfig()).await;
+    drop(proxy);
+    let (code, rest) = running.end().await;
+    assert_eq!(code, Some(3), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("trying again")), "{rest:?}");
+    the_next_run_ends_it(&space, &env.plane.kubeconfig(User::Admin), &rest).await;
+}
+
+const LOST: [&str; 5] = ["unstick", "gone", "--apply", "--reason", "a test"];
+
+/// `unstick --apply` at work on thirty Metal3Data, some of which it has freed from their claims.
+struct Running {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    async fn half_way(space: &Space, config: &Path) -> Self {
+        for index in 0..30 {
+            let data = space.data("gone", index, &format!("w-{index}"));
+            space.create(&data).await.unwrap();
+            space.delete(DATAS, &format!("gone-{index}")).await.unwrap();
         }
+        let mut child = tokio::process::Command::new(BINARY)
+            .args(LOST)
+            .args(["-n", space.ns(), "--kubeconfig"])
+            .arg(config)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        while !lines.next_line().await.unwrap().unwrap().contains("free-orphan") {}
+        Self { child, lines }
     }
-    let pid = child.id().unwrap().to_string();
-    let sent =
-        std::process::Command::new("sh").args(["-c", r#"kill -INT "$1""#, "sh", &pid]).status();
-    assert!(sent.unwrap().success());
-    let mut rest = Vec::new();
-    while let Some(line) = lines.next_line().await.unwrap() {
-        rest.push(line);
+
+    /// The exit code, and what else it printed.
+    async fn end(&mut self) -> (Option<i32>, Vec<String>) {
+        let mut rest = Vec::new();
+        while let Some(line) = self.lines.next_line().await.unwrap() {
+            rest.push(line);
+        }
+        (self.child.wait().await.unwrap().code(), rest)
     }
-    let status = child.wait().await.unwrap();
-    assert_eq!(status.code(), Some(3), "{rest:?}");
+}
+
+async fn the_next_run_ends_it(space: &Space, config: &Path, rest: &[String]) {
     let left = async || {
         let list = space.send(http::Method::GET, &space.url(DATAS, "", ""), None).await.unwrap();
         list["items"].as_array().unwrap().len()
     };
-    let halfway = left().await;
-    assert!(halfway > 0, "it was stopped too late: {rest:?}");
-
-    let again = run(&config, &args[..args.len() - 1]).await;
+    assert!(left().await > 0, "it was stopped too late: {rest:?}");
+    let again = run(config, &[&LOST[..], &["-n", space.ns()]].concat()).await;
     assert_eq!(again.code, 0, "{again:?}");
     assert_eq!(left().await, 0);
 }
