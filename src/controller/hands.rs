@@ -185,12 +185,16 @@ fn sort(
 ) -> Result<Written, NotWritten> {
     let text: String = status.message.chars().take(400).collect();
     let Target { namespace, name, .. } = write.target();
+    // A hook may refuse with any code: its 409 is no lost race, and its 404 no missing object.
+    if text.contains("admission webhook \"") && text.contains("denied the request") {
+        return Err(refused(format!("an admission hook refuses it, see to that hook: {text}")));
+    }
     match StatusCode::from_u16(status.code) {
         Ok(StatusCode::CONFLICT) => Ok(Written::Conflict),
         Ok(StatusCode::NOT_FOUND) => Ok(Written::Gone),
-        // A resourceVersion that fits another object of the name, or a test that did not hold.
-        Ok(StatusCode::UNPROCESSABLE_ENTITY) if text.contains("uid") => Ok(Written::Conflict),
-        Ok(StatusCode::FORBIDDEN) if !text.contains("admission webhook") => Err(refused(format!(
+        Ok(StatusCode::UNPROCESSABLE_ENTITY) if is_another_object(status) => Ok(Written::Conflict),
+        // An admission policy answers 403 too.
+        Ok(StatusCode::FORBIDDEN) if text.contains("cannot") => Err(refused(format!(
             "the guard's account may not {} {} {namespace}/{name} ({text}): grant it in RBAC",
             verb(write.change()),
             resource.plural,
@@ -198,6 +202,14 @@ fn sort(
         Ok(code) if code.is_server_error() => Err(failed(format!("it answered {code}: {text}"))),
         _ => Err(refused(format!("the API server answered {}: {text}", status.code))),
     }
+}
+
+/// Whether the precondition on the uid did not hold: under the name there is another object now.
+fn is_another_object(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let texts = causes.map(|cause| &cause.message).chain([&status.message]);
+    let names_uid = |text: &String| text.contains("metadata.uid") || text.contains("/metadata/uid");
+    texts.into_iter().any(names_uid)
 }
 
 const fn verb(change: &Change) -> &'static str {
@@ -287,9 +299,20 @@ mod tests {
         assert_eq!(answer(404, "not found"), Ok(Written::Gone));
         let missing = answer(403, "User \"g\" cannot patch resource").unwrap_err();
         assert!(missing.refused && missing.why.contains("may not patch metal3datas prod/w-0"));
-        let by_hook = answer(403, "admission webhook \"x\" denied the request").unwrap_err();
-        assert!(by_hook.refused && !by_hook.why.contains("RBAC"), "{by_hook}");
-        assert!(answer(422, "spec.x: Required value").unwrap_err().refused);
+        for (code, says) in [(403, "no"), (409, "busy"), (404, "x"), (422, "uid"), (500, "cannot")]
+        {
+            let text = format!("admission webhook \"x\" denied the request: {says}");
+            let by_hook = answer(code, &text).unwrap_err();
+            assert!(by_hook.refused && !by_hook.why.contains("RBAC"), "{by_hook}");
+            assert!(by_hook.why.contains("an admission hook refuses it"), "{by_hook}");
+        }
+        let policy = "\"w-0\" is forbidden: ValidatingAdmissionPolicy 'p' denied request";
+        assert!(!answer(403, policy).unwrap_err().why.contains("RBAC"));
+        for invalid in ["spec.x: Required value", "spec.fluid: Invalid value"] {
+            assert!(answer(422, invalid).unwrap_err().refused, "{invalid}");
+        }
+        let calling = "failed calling webhook \"x\": connection refused";
+        assert!(!answer(500, calling).unwrap_err().refused);
         for code in [500, 503, 504] {
             assert!(!answer(code, "busy").unwrap_err().refused, "{code}");
         }
