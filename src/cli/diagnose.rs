@@ -16,7 +16,10 @@ use super::{
     contents, deadline, flags, load, missing, text, verified,
 };
 use crate::{
-    core::diagnosis::{self, Health, NamespaceReport, State, TemplateReport},
+    core::{
+        by_hand::ByHand,
+        diagnosis::{self, Health, NamespaceReport, State, TemplateReport},
+    },
     inventory::Inventory,
 };
 
@@ -270,6 +273,7 @@ fn write_trouble(
     for wait in &report.waits_for {
         writeln!(out, "  waits for {}", text::one_line(wait))?;
     }
+    write_by_hand(&report.by_hand, out)?;
     if let Some(at) = report.next_look.filter(|_| !report.waits_for.is_empty()) {
         let seconds = at.duration_since(now).as_secs().max(0);
         writeln!(out, "  the guard looks again within {seconds} s")?;
@@ -277,6 +281,17 @@ fn write_trouble(
     write_steps(report, now, out)?;
     if !report.steps.is_empty() {
         writeln!(out, "  plan: metal3-guard unstick {} -n {namespace}{flags}", report.name)?;
+    }
+    Ok(())
+}
+
+/// The commands for what a plan waits for, to copy.
+pub(super) fn write_by_hand(by_hand: &[ByHand], out: &mut impl Write) -> Result<(), Failure> {
+    for ByHand { when, commands } in by_hand {
+        writeln!(out, "  by hand, {when}")?;
+        for command in commands {
+            writeln!(out, "    {command}")?;
+        }
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::{
     Failure, Outcome,
     args::{Output, UnstickArgs},
     contents,
-    diagnose::write_steps,
+    diagnose::{write_by_hand, write_steps},
     load, missing, text,
 };
 use crate::core::{
@@ -53,8 +53,9 @@ pub(super) async fn run(args: &UnstickArgs, out: &mut impl Write) -> Result<Outc
             for wait in &report.waits_for {
                 writeln!(out, "  waits for {}", text::one_line(wait))?;
             }
+            write_by_hand(&report.by_hand, out)?;
             write_steps(&report, now, out)?;
-            write_by_hand(&report, namespace, now, out)?;
+            write_wakes(&report, namespace, now, out)?;
             if !report.steps.is_empty() {
                 writeln!(out, "dry run: nothing was changed; --apply --reason TEXT does it")?;
             }
@@ -65,7 +66,7 @@ pub(super) async fn run(args: &UnstickArgs, out: &mut impl Write) -> Result<Outc
 
 /// The commands for the gentlest kind of step, the only one that is harmless on any object: a new
 /// annotation makes CAPM3 look again.
-fn write_by_hand(
+fn write_wakes(
     report: &TemplateReport,
     namespace: &str,
     now: Timestamp,

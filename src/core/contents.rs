@@ -1,12 +1,15 @@
 //! Everything that rules read in one namespace: what a complete list of it holds.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     indexes::{Indexes, Occupancy},
     objects::{
-        Claim, Cluster, Data, IpClaim, Kind, Machine, MachineTemplate, Meta, Object, Reference,
-        Template, Usage,
+        Claim, Cluster, Data, IpClaim, Kind, MACHINE_FINALIZER, Machine, MachineTemplate, Meta,
+        Object, Owner, Reference, Template, Usage,
     },
     references::{Target, TargetTemplate},
 };
@@ -28,6 +31,8 @@ pub struct Contents {
     pub clusters: BTreeMap<Box<str>, Arc<Cluster>>,
     /// IP claims of both IPAMs, by kind and name.
     pub ip_claims: BTreeMap<(Kind, Box<str>), Arc<IpClaim>>,
+    /// The kinds that the API server did not serve when it was asked.
+    pub unserved: BTreeSet<Kind>,
 }
 
 impl Contents {
@@ -62,6 +67,21 @@ impl Contents {
             Kind::IpClaim | Kind::IpAddressClaim => {
                 let ours = self.ip_claims.keys().filter(|(known, _)| *known == kind);
                 ours.map(|(_, name)| name.clone()).collect()
+            }
+        }
+    }
+
+    /// The identity of an object that plans and reports name.
+    pub fn meta(&self, kind: Kind, name: &str) -> Option<&Meta> {
+        match kind {
+            Kind::Cluster => self.clusters.get(name).map(|it| &it.meta),
+            Kind::Data => self.data.get(name).map(|it| &it.meta),
+            Kind::Claim => self.claims.get(name).map(|it| &it.meta),
+            Kind::Template => self.templates.get(name).map(|it| &it.meta),
+            Kind::Machine => self.machines.get(name).map(|it| &it.meta),
+            Kind::MachineTemplate => self.machine_templates.get(name).map(|it| &it.meta),
+            Kind::IpClaim | Kind::IpAddressClaim => {
+                self.ip_claims.get(&(kind, name.into())).map(|it| &it.meta)
             }
         }
     }
@@ -114,6 +134,32 @@ impl Contents {
     pub fn is_orphan(&self, data: &Data) -> bool {
         let claim = data.claim.as_ref().and_then(|claim| claim.local(&data.meta.namespace));
         claim.is_none_or(|name| !self.claims.contains_key(name))
+    }
+
+    /// Whether nobody is left to end a claim: CAPM3's machine controller makes one for each machine,
+    /// under its name, and takes its finalizer off it while it works for that machine. A live claim
+    /// that someone made by hand names no machine, and is theirs to end.
+    pub fn is_machineless(&self, claim: &Claim) -> bool {
+        let meta = &claim.meta;
+        let is_machine = |owner: &&Owner| *owner.kind == *Kind::Machine.name();
+        let mut owners = meta.owners.iter().filter(is_machine).peekable();
+        let is_capm3s = if meta.terminating() {
+            meta.has_finalizer(MACHINE_FINALIZER)
+        } else {
+            owners.peek().is_some()
+        };
+        is_capm3s
+            && !self.unserved.contains(&Kind::Machine)
+            && !self.machines.contains_key(&meta.name)
+            && !owners.any(|owner| self.machines.contains_key(&owner.name))
+    }
+
+    /// Whether a Metal3Data was made for a claim.
+    pub fn has_data(&self, claim: &Claim) -> bool {
+        self.data.values().any(|data| {
+            let local = data.claim.as_ref().and_then(|it| it.local(&data.meta.namespace));
+            local == Some(&*claim.meta.name)
+        })
     }
 
     /// The names of all templates, and of those that something names although they are not there.

@@ -6,12 +6,14 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{
+    by_hand::{ByHand, by_hand},
     contents::Contents,
     deletion,
     objects::{
         CLAIM_FINALIZER, DATA_FINALIZER, Kind, Meta, Reference, TEMPLATE_FINALIZER, Template, Usage,
     },
-    plan::{self, Plan, Scope, Situation, Timing, WaitCause},
+    plan::{self, Plan, Scope, Situation, Timing},
+    progress::concerns,
     verdict::{Answer, Ruling},
 };
 
@@ -51,6 +53,8 @@ pub struct TemplateReport {
     pub steps: Vec<NextStep>,
     /// What must happen first, by others.
     pub waits_for: Vec<String>,
+    /// What a person can do about that.
+    pub by_hand: Vec<ByHand>,
     /// When the controller looks again at the latest; missing when there is nothing to look at.
     pub next_look: Option<Timestamp>,
     /// What else to know.
@@ -185,8 +189,9 @@ pub fn template(contents: &Contents, name: &str, now: Timestamp) -> TemplateRepo
             })
             .collect(),
         waits_for: plan.waits.iter().map(ToString::to_string).collect(),
-        next_look: plan.next_look,
-        notes: notes(there, state, &usage),
+        by_hand: by_hand(contents, &plan.waits),
+        next_look: plan.next_look.filter(|_| concerns(contents, name, &usage)),
+        notes: notes(contents, there, state, &usage),
     }
 }
 
@@ -198,17 +203,7 @@ pub fn may_delete(template: &Template, usage: Usage) -> Ruling {
 }
 
 fn health(state: State, usage: &Usage, plan: &Plan, now: Timestamp) -> Health {
-    let needs_someone = |cause: &WaitCause| {
-        matches!(
-            cause,
-            WaitCause::Paused
-                | WaitCause::Machines
-                | WaitCause::Claims
-                | WaitCause::ForeignFinalizers
-                | WaitCause::Lost
-        )
-    };
-    let waits_for_someone = plan.waits.iter().any(|wait| needs_someone(&wait.cause));
+    let waits_for_someone = plan.waits.iter().any(|wait| wait.cause.needs_someone());
     if plan.due(now).next().is_some() || waits_for_someone {
         return Health::Stuck;
     }
@@ -231,6 +226,9 @@ fn holders(contents: &Contents, usage: &Usage) -> Vec<Holder> {
     let claims = usage.claims.values().map(|it| {
         let role = match (it.meta.terminating(), it.meta.has_finalizer(CLAIM_FINALIZER)) {
             (true, true) => "is draining",
+            (true, false) if contents.is_machineless(it) && contents.has_data(it) => {
+                "is going, but its machine is gone and cannot let go of it"
+            }
             (true, false) => "is going, and CAPM3 is done with it (no hold)",
             (false, _) => "holds an index of it",
         };
@@ -285,8 +283,25 @@ fn stale_indexes(contents: &Contents, template: &Template, usage: &Usage) -> Vec
     stale.iter().map(|entry| format!("{}={}", entry.claim, entry.index)).collect()
 }
 
-fn notes(template: Option<&Template>, state: State, usage: &Usage) -> Vec<String> {
+fn notes(
+    contents: &Contents,
+    template: Option<&Template>,
+    state: State,
+    usage: &Usage,
+) -> Vec<String> {
     let mut notes = Vec::new();
+    // IP claims matter to Metal3Data that have lost their template, and to nothing else.
+    let matters = |kind: &Kind| {
+        state == State::Missing || !matches!(kind, Kind::IpClaim | Kind::IpAddressClaim)
+    };
+    let unserved = contents.unserved.iter().filter(|kind| matters(kind));
+    let unserved: Vec<_> = unserved.map(|kind| kind.resource()).collect();
+    if !unserved.is_empty() {
+        notes.push(format!(
+            "the API server does not serve {}: told as if there were none",
+            unserved.join(", ")
+        ));
+    }
     if state == State::Missing {
         notes.push("the template does not exist; what names it waits for it".into());
     }

@@ -13,8 +13,10 @@
 //! | [`plan`] | what to do about what is stuck |
 //! | [`progress`] | what needs a look, and whether it moves |
 //! | [`diagnosis`] | what holds what, in words |
+//! | [`by_hand`] | commands for what only a person may do |
 //! | [`teardown`] | delete first, strip after |
 
+pub mod by_hand;
 pub mod contents;
 pub mod deletion;
 pub mod diagnosis;

@@ -25,6 +25,8 @@ pub const TEMPLATE_FINALIZER: &str = "metal3datatemplate.infrastructure.cluster.
 pub const CLAIM_FINALIZER: &str = "metal3dataclaim.infrastructure.cluster.x-k8s.io";
 /// On a Metal3Data until its IP claims are released; taken off by CAPM3's data controller.
 pub const DATA_FINALIZER: &str = "metal3data.infrastructure.cluster.x-k8s.io";
+/// On machines, and on claims until CAPM3's machine controller lets go of them.
+pub const MACHINE_FINALIZER: &str = "metal3machine.infrastructure.cluster.x-k8s.io";
 /// `clusterctl move` sets this key, with an empty value, on objects it is about to delete.
 pub const MOVE_ANNOTATION: &str = "clusterctl.cluster.x-k8s.io/delete-for-move";
 /// Pauses one object for every Cluster API controller.

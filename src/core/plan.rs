@@ -10,13 +10,16 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     contents::Contents,
     objects::{
-        CLAIM_FINALIZER, DATA_FINALIZER, Data, Kind, MOVE_ANNOTATION, Meta, TEMPLATE_FINALIZER,
-        Template, Usage,
+        CLAIM_FINALIZER, DATA_FINALIZER, Data, Kind, Meta, TEMPLATE_FINALIZER, Template, Usage,
     },
     release::may_release,
     teardown::{self, Lifecycle, Terminating, Write},
-    verdict::first_three,
 };
+
+mod notes;
+mod wait;
+
+pub use self::wait::{Wait, WaitCause};
 
 /// How long each kind of step waits for the object's own controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,62 +153,6 @@ impl fmt::Display for Action {
     }
 }
 
-/// Something that the plan cannot change, and that must change first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// What it is.
-    pub cause: WaitCause,
-    /// Which objects, finalizers or Cluster.
-    pub names: Vec<Box<str>>,
-}
-
-/// The kinds of wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WaitCause {
-    /// `clusterctl move` owns the objects.
-    Moving,
-    /// The object or its Cluster is paused.
-    Paused,
-    /// Live machines use the template.
-    Machines,
-    /// Live claims use the template.
-    Claims,
-    /// Claims or Metal3Data are on their way out in the ordinary way.
-    Draining,
-    /// IP claims are being released.
-    IpClaims,
-    /// Finalizers of others.
-    ForeignFinalizers,
-    /// Metal3Data without a template: a person must decide.
-    Lost,
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = first_three(self.names.iter().map(|name| &**name));
-        match self.cause {
-            WaitCause::Moving => write!(
-                f,
-                "clusterctl move to finish with {names}; if none is running, remove annotation \
-                 {MOVE_ANNOTATION}"
-            ),
-            WaitCause::Paused => write!(f, "{names} to be unpaused"),
-            WaitCause::Machines => write!(f, "live machines that use it to be deleted: {names}"),
-            WaitCause::Claims => write!(f, "live claims that use it to be deleted: {names}"),
-            WaitCause::Draining => write!(f, "CAPM3 to finish {names}"),
-            WaitCause::IpClaims => write!(f, "IP claims to be released: {names}"),
-            WaitCause::ForeignFinalizers => {
-                write!(f, "the owners of other finalizers to remove them: {names}")
-            }
-            WaitCause::Lost => write!(
-                f,
-                "someone to run 'unstick --apply': the template of {names} is gone and CAPM3 waits \
-                 for it for ever"
-            ),
-        }
-    }
-}
-
 /// Makes the plan.
 pub fn plan(situation: &Situation<'_>) -> Plan {
     let mut planner = Planner::new(situation);
@@ -220,7 +167,8 @@ struct Planner<'a> {
     at: &'a Situation<'a>,
     usage: Usage,
     since: Timestamp,
-    paused: bool,
+    /// A pause, or kinds that cannot be seen, leave nothing but wake-ups.
+    held: bool,
     plan: Plan,
 }
 
@@ -236,8 +184,10 @@ impl<'a> Planner<'a> {
             .flatten()
             .filter_map(|deletion| deletion.at);
         let since = at.unchanged_since.or_else(|| deletions.max()).unwrap_or(at.now).min(at.now);
-        let mut planner = Self { at, usage, since, paused: false, plan: Plan::default() };
-        planner.paused = planner.note_pauses(template.map(|it| &**it));
+        let mut planner = Self { at, usage, since, held: false, plan: Plan::default() };
+        let paused = planner.note_pauses(template.map(|it| &**it));
+        let blind = planner.note_unserved();
+        planner.held = paused || blind;
         planner
     }
 
@@ -254,17 +204,20 @@ impl<'a> Planner<'a> {
             Lifecycle::Live(_) => {
                 let used = !self.usage.data.is_empty() || !self.usage.claims.is_empty();
                 if used && !meta.has_finalizer(TEMPLATE_FINALIZER) {
-                    let due = self.wake_due(meta, meta.created.unwrap_or(self.since));
+                    let since = meta.created.unwrap_or(self.since);
                     self.step(
                         Action::Wake,
                         teardown::wake(template),
                         "the template is in use but CAPM3 has not put its finalizer on it",
-                        due,
+                        self.wake_due(meta, since),
                     );
+                    self.note_silent(Kind::Template, meta, since);
                 } else {
                     self.held_claims(template);
                 }
                 self.orphans(false);
+                self.note_moved();
+                self.note_machineless();
                 self.note_foreign(None);
             }
         }
@@ -273,7 +226,9 @@ impl<'a> Planner<'a> {
     fn terminating(&mut self, template: &Arc<Template>, terminating: &Terminating<Arc<Template>>) {
         let meta = &template.meta;
         self.orphans(true);
+        self.note_moved();
         self.note_holders();
+        self.note_machineless();
         self.note_foreign(Some(meta));
         let stale = {
             let occupancy = self.at.contents.occupancy(&template.indexes, &self.usage);
@@ -282,7 +237,7 @@ impl<'a> Planner<'a> {
         let unused = self.live_machines().next().is_none()
             && self.usage.claims.values().all(|claim| claim.meta.terminating());
         let free = unused && may_release(&self.usage);
-        if let Some(patch) = template.indexes.removal(&stale).filter(|_| !self.paused) {
+        if let Some(patch) = template.indexes.removal(&stale).filter(|_| !self.held) {
             let due = self.grace_due();
             let woken = free && meta.has_finalizer(TEMPLATE_FINALIZER);
             self.step(
@@ -308,7 +263,7 @@ impl<'a> Planner<'a> {
                 self.wake_due(meta, self.since),
             );
         }
-        if let Some(write) = terminating.strip(TEMPLATE_FINALIZER).filter(|_| !self.paused) {
+        if let Some(write) = terminating.strip(TEMPLATE_FINALIZER).filter(|_| !self.held) {
             let release = self.at.timing.release;
             let due = self.after_wake(meta, self.since, after(self.grace_due(), release), release);
             let reason = if due <= self.at.now {
@@ -336,12 +291,14 @@ impl<'a> Planner<'a> {
                 "a claim is being deleted, and CAPM3 has not looked at it again",
                 self.wake_due(&template.meta, self.since),
             );
+            self.note_silent(Kind::Template, &template.meta, self.since);
         }
     }
 
     /// Metal3Data whose claim is gone: only the claim's end would have taken their finalizer off.
     fn orphans(&mut self, template_terminating: bool) {
-        let repairable = !self.paused && self.live_machines().next().is_none();
+        let used = self.live_machines().next().is_some();
+        let repairable = !self.held && !used;
         for data in self.orphaned() {
             match Lifecycle::of(Arc::clone(&data)) {
                 Lifecycle::Terminating(terminating) => {
@@ -352,9 +309,8 @@ impl<'a> Planner<'a> {
                         "its claim is gone and CAPM3 has missed the event that it waits for",
                         self.wake_due(&data.meta, since),
                     );
-                    let freed = terminating.strip(CLAIM_FINALIZER).filter(|_| repairable);
-                    if let Some(write) = freed {
-                        self.step(
+                    match terminating.strip(CLAIM_FINALIZER) {
+                        Some(write) if repairable => self.step(
                             Action::FreeOrphan,
                             write,
                             "its claim is gone, so nobody is left to take the claim finalizer off",
@@ -364,7 +320,15 @@ impl<'a> Planner<'a> {
                                 self.grace_due(),
                                 self.at.timing.wake,
                             ),
-                        );
+                        ),
+                        // Else the machines go too, and are waited for.
+                        Some(_) if used && !template_terminating => {
+                            self.wait(WaitCause::Bound, vec![named(Kind::Data, &data.meta)]);
+                        }
+                        None if data.meta.has_finalizer(DATA_FINALIZER) => {
+                            self.note_silent(Kind::Data, &data.meta, since);
+                        }
+                        Some(_) | None => {}
                     }
                 }
                 // With a live template this may be a restore that has not come to the claims yet.
@@ -381,23 +345,18 @@ impl<'a> Planner<'a> {
 
     /// Metal3Data of a template that no longer exists. CAPM3 waits for the template for ever.
     fn lost(&mut self) {
+        self.note_moved();
+        self.note_templateless();
+        self.note_machineless();
         if self.at.scope == Scope::Controller {
-            let names: Vec<_> =
-                self.usage.data.values().map(|it| named(Kind::Data, &it.meta)).collect();
+            let orphaned = self.orphaned();
+            let names = orphaned.iter().map(|it| named(Kind::Data, &it.meta)).collect();
             self.wait(WaitCause::Lost, names);
             return;
         }
-        if self.paused {
+        if self.held {
             return;
         }
-        let attached: Vec<_> = self
-            .usage
-            .data
-            .values()
-            .filter(|data| !self.at.contents.is_orphan(data))
-            .map(|data| named(Kind::Data, &data.meta))
-            .collect();
-        self.wait(WaitCause::Draining, attached);
         self.note_foreign(None);
         for data in self.orphaned() {
             match Lifecycle::of(Arc::clone(&data)) {
@@ -459,79 +418,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn note_holders(&mut self) {
-        let machines: Vec<_> = self.live_machines().map(|it| named(Kind::Machine, it)).collect();
-        self.wait(WaitCause::Machines, machines);
-        let (live, draining): (Vec<_>, Vec<_>) =
-            self.usage.claims.values().partition(|claim| !claim.meta.terminating());
-        let live = live.iter().map(|claim| named(Kind::Claim, &claim.meta)).collect();
-        let draining = draining
-            .iter()
-            .filter(|claim| claim.meta.has_finalizer(CLAIM_FINALIZER))
-            .map(|claim| named(Kind::Claim, &claim.meta))
-            .chain(
-                self.usage
-                    .data
-                    .values()
-                    .filter(|data| !self.at.contents.is_orphan(data))
-                    .map(|data| named(Kind::Data, &data.meta)),
-            )
-            .collect();
-        self.wait(WaitCause::Claims, live);
-        self.wait(WaitCause::Draining, draining);
-    }
-
-    /// Finalizers that are not CAPM3's, on the template and on its terminating Metal3Data.
-    fn note_foreign(&mut self, template: Option<&Meta>) {
-        let of_template = template
-            .into_iter()
-            .flat_map(|meta| &meta.finalizers)
-            .filter(|it| &***it != TEMPLATE_FINALIZER)
-            .cloned();
-        let data = self.usage.data.values().map(|it| &it.meta).filter(|meta| meta.terminating());
-        let of_data = data.flat_map(|meta| {
-            let all = meta.finalizers.iter().map(|it| &**it);
-            let foreign = all.filter(|it| ![CLAIM_FINALIZER, DATA_FINALIZER].contains(it));
-            foreign.map(|it| format!("{it} on {}", named(Kind::Data, meta)).into())
-        });
-        let names = of_template.chain(of_data).collect();
-        self.wait(WaitCause::ForeignFinalizers, names);
-    }
-
-    /// Notes what is paused; whether that keeps the plan from doing more than waking.
-    fn note_pauses(&mut self, template: Option<&Template>) -> bool {
-        let mut names = Vec::new();
-        let mut clusters: Vec<&str> = Vec::new();
-        if let Some(template) = template {
-            if template.meta.paused {
-                names.push(named(Kind::Template, &template.meta));
-            }
-            clusters.extend(template.cluster());
-        }
-        let data: Vec<_> = self.usage.data.values().cloned().collect();
-        for it in &data {
-            if it.meta.paused {
-                names.push(named(Kind::Data, &it.meta));
-            }
-            clusters.extend(it.meta.cluster.as_deref());
-        }
-        clusters.sort_unstable();
-        clusters.dedup();
-        names.extend(
-            clusters
-                .into_iter()
-                .filter(|name| self.at.contents.cluster_paused(name))
-                .map(|name| format!("{}/{name}", Kind::Cluster).into()),
-        );
-        let paused = !names.is_empty();
-        let concerned = template.is_none_or(|it| it.meta.terminating())
-            || data.iter().any(|it| it.meta.terminating());
-        if concerned {
-            self.wait(WaitCause::Paused, names);
-        }
-        paused
-    }
-
     fn live_machines(&self) -> impl Iterator<Item = &Meta> {
         self.usage.machines.values().map(|it| &it.meta).filter(|meta| !meta.terminating())
     }
@@ -585,8 +471,12 @@ impl<'a> Planner<'a> {
     }
 
     fn wait(&mut self, cause: WaitCause, names: Vec<Box<str>>) {
-        if !names.is_empty() {
-            self.plan.waits.push(Wait { cause, names });
+        if names.is_empty() {
+            return;
+        }
+        match self.plan.waits.iter_mut().find(|wait| wait.cause == cause) {
+            Some(wait) => wait.names.extend(names),
+            None => self.plan.waits.push(Wait { cause, names }),
         }
     }
 

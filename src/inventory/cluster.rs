@@ -308,8 +308,12 @@ async fn list(
 ) -> Result<Contents, ReadError> {
     let lists = kinds.iter().map(|kind| live.list(*kind, Some(namespace), deadline));
     let mut contents = Contents::default();
-    for listed in join_all(lists).await {
-        for object in listed?.objects {
+    for (kind, listed) in kinds.iter().zip(join_all(lists).await) {
+        let listed = listed?;
+        if !listed.served {
+            contents.unserved.insert(*kind);
+        }
+        for object in listed.objects {
             contents.insert(object);
         }
     }

@@ -5,7 +5,10 @@ use std::io;
 use jiff::Timestamp;
 
 use super::{super::text, NamespaceReport, State, TemplateReport};
-use crate::core::diagnosis::{Health, Holder};
+use crate::core::{
+    by_hand::ByHand,
+    diagnosis::{Health, Holder},
+};
 
 /// No script, no network: a page made of names from a cluster runs nothing.
 const HEAD: &str = r#"<!DOCTYPE html>
@@ -162,6 +165,13 @@ fn section(
     }
     for wait in &template.waits_for {
         writeln!(out, "<p>Waits for {}.</p>", Escaped(wait))?;
+    }
+    for ByHand { when, commands } in &template.by_hand {
+        writeln!(out, "<p>By hand, {}:</p>\n<ul>", Escaped(when))?;
+        for command in commands {
+            writeln!(out, "<li><code>{}</code></li>", Escaped(command))?;
+        }
+        writeln!(out, "</ul>")?;
     }
     if !template.steps.is_empty() {
         writeln!(out, "<ol>")?;

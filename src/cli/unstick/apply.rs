@@ -13,7 +13,9 @@ use tokio::{
 };
 
 use super::{
-    super::{Failure, Outcome, args::UnstickArgs, cluster, deadline, text},
+    super::{
+        Failure, Outcome, args::UnstickArgs, cluster, deadline, diagnose::write_by_hand, text,
+    },
     Output,
 };
 use crate::{
@@ -21,6 +23,7 @@ use crate::{
         About, Events, Hands, Look, NotWritten, Pace, Tone, Written, confirmed, needs_second_look,
     },
     core::{
+        by_hand::{ByHand, by_hand},
         plan::{Plan, Scope, Situation, Step, plan},
         teardown::Change,
         verdict::Unverified,
@@ -63,6 +66,7 @@ pub(super) async fn run(
         by,
         done: Vec::new(),
         told: Vec::new(),
+        by_hand: Vec::new(),
         out,
     };
     let ended = applying.run().await;
@@ -129,8 +133,9 @@ struct Applying<'a, W> {
     /// Who, and why.
     by: String,
     done: Vec<Tried>,
-    /// The waits that were last printed.
+    /// The waits that were last printed, and what a person can do about them.
     told: Vec<String>,
+    by_hand: Vec<ByHand>,
     out: &'a mut W,
 }
 
@@ -177,7 +182,7 @@ impl<W: Write> Applying<'_, W> {
                 self.say("there is nothing to do")?;
                 return Ok(End::Idle);
             }
-            self.tell(&planned)?;
+            self.tell(&planned, &look)?;
             // The same wake-up again is no reason to stay.
             let new = planned.steps.iter().filter(|step| !self.tried(step));
             let due = new.map(|step| step.due).min();
@@ -301,11 +306,16 @@ impl<W: Write> Applying<'_, W> {
     }
 
     /// Prints what the plan waits for, when that has changed.
-    fn tell(&mut self, planned: &Plan) -> Result<(), Failure> {
+    fn tell(&mut self, planned: &Plan, look: &Look) -> Result<(), Failure> {
         let waits: Vec<_> = planned.waits.iter().map(ToString::to_string).collect();
         if waits != self.told {
             for wait in &waits {
                 self.say(&format!("waits for {}", text::one_line(wait)))?;
+            }
+            self.by_hand = by_hand(&look.contents, &planned.waits);
+            if self.args.output == Output::Text {
+                write_by_hand(&self.by_hand, self.out)?;
+                self.out.flush()?;
             }
             self.told = waits;
         }
@@ -317,6 +327,10 @@ impl<W: Write> Applying<'_, W> {
             Some(seconds) => self.say(&format!(
                 "the next step is due in {seconds} s; run the same command then, or with --wait"
             )),
+            None if self.told.is_empty() => self.say(
+                "CAPM3 was woken and has not reacted; see whether it runs, then run the same \
+                 command again",
+            ),
             None => self.say("nothing more can be done until then; run the same command again"),
         }
     }
@@ -338,7 +352,8 @@ impl<W: Write> Applying<'_, W> {
     fn write_json(&mut self, ended: &Result<End, Failure>) -> Result<(), Failure> {
         let report = serde_json::json!({
             "namespace": self.args.namespace, "template": self.args.name, "by": self.by,
-            "steps": self.done, "waitsFor": self.told, "ended": ended.as_ref().ok(),
+            "steps": self.done, "waitsFor": self.told, "byHand": self.by_hand,
+            "ended": ended.as_ref().ok(),
         });
         serde_json::to_writer_pretty(&mut *self.out, &report).map_err(std::io::Error::from)?;
         writeln!(self.out)?;

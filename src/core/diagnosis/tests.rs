@@ -82,6 +82,7 @@ fn keys_are_in_camel_case() {
     assert_eq!(
         keys,
         [
+            "byHand",
             "deletable",
             "finalizers",
             "health",

@@ -13,6 +13,7 @@ use crate::core::{
 mod bounds;
 mod lost;
 mod patience;
+mod waits;
 
 /// Seconds after the deletion, far beyond every period.
 const YEARS: i64 = 100_000_000;
@@ -22,8 +23,12 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn look_as(scope: Scope, objects: &[Make], seconds: i64) -> Plan {
+    look_in(&contents(objects), scope, seconds)
+}
+
+fn look_in(contents: &Contents, scope: Scope, seconds: i64) -> Plan {
     plan(&Situation {
-        contents: &contents(objects),
+        contents,
         template: "workers",
         now: at(seconds),
         unchanged_since: None,

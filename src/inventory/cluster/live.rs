@@ -84,6 +84,14 @@ pub(super) struct Listed {
     pub(super) objects: Vec<Object>,
     /// Where a watch goes on.
     pub(super) resource_version: String,
+    /// False for the empty list of a kind that the API server does not serve.
+    pub(super) served: bool,
+}
+
+impl Listed {
+    const fn not_served() -> Self {
+        Self { objects: Vec::new(), resource_version: String::new(), served: false }
+    }
 }
 
 impl fmt::Debug for Live {
@@ -206,7 +214,7 @@ impl Live {
     ) -> Result<Listed, ReadError> {
         for _ in 0..2 {
             let Some(resource) = self.resource(kind, deadline).await? else {
-                return Ok(Listed { objects: Vec::new(), resource_version: String::new() });
+                return Ok(Listed::not_served());
             };
             match self.pages(&resource, namespace, deadline).await {
                 // Another version, or gone: ask what is served and try once more.
@@ -239,7 +247,7 @@ impl Live {
             match page.metadata.continue_token.filter(|token| !token.is_empty()) {
                 None => {
                     let resource_version = page.metadata.resource_version.unwrap_or_default();
-                    return Ok(Listed { objects, resource_version });
+                    return Ok(Listed { objects, resource_version, served: true });
                 }
                 next => token = next,
             }

@@ -92,5 +92,5 @@ fn only_ip_claims_that_the_data_owns_are_deleted() {
 #[test]
 fn lost_data_with_a_claim_is_not_freed() {
     let plan = look_as(Scope::Person, &[bound_orphan(), claim("w-0").uses("workers")], YEARS);
-    assert_eq!((actions(&plan), causes(&plan)), (vec![], vec![WaitCause::Draining]));
+    assert_eq!((actions(&plan), causes(&plan)), (vec![], vec![WaitCause::NoTemplate]));
 }
