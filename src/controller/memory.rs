@@ -11,7 +11,7 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Pauses after a look that failed: from the first to the last, doubled each time.
+/// Pauses after a look or a step that failed: from the first to the last, doubled each time.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
 
 /// All namespaces that need a look.
@@ -37,6 +37,15 @@ pub(super) struct Space {
 struct Progress {
     fingerprint: u64,
     since: Instant,
+    /// Times in a row that a step was refused or failed, and until when none is tried.
+    refusals: u32,
+    held_back: Option<Instant>,
+}
+
+impl Progress {
+    const fn new(fingerprint: u64, since: Instant) -> Self {
+        Self { fingerprint, since, refusals: 0, held_back: None }
+    }
 }
 
 impl Memory {
@@ -85,16 +94,29 @@ impl Space {
             .entry(template.into())
             .and_modify(|it| {
                 if it.fingerprint != fingerprint {
-                    *it = Progress { fingerprint, since: now };
+                    *it = Progress::new(fingerprint, now);
                 }
             })
-            .or_insert(Progress { fingerprint, since: now });
+            .or_insert_with(|| Progress::new(fingerprint, now));
         progress.since
     }
 
     /// Forgets the templates that need no look any more.
     pub(super) fn keep_only(&mut self, is_there: impl Fn(&str) -> bool) {
         self.templates.retain(|name, _| is_there(name));
+    }
+
+    /// Until when no step for a template is tried, because the last one was refused.
+    pub(super) fn held_back(&self, template: &str, now: Instant) -> Option<Instant> {
+        self.templates.get(template)?.held_back.filter(|until| *until > now)
+    }
+
+    /// Notes how the steps for a template went: after a refusal comes a pause that grows, for this
+    /// template alone, until they go well or the template makes progress.
+    pub(super) fn stepped(&mut self, template: &str, well: bool, now: Instant) {
+        let Some(progress) = self.templates.get_mut(template) else { return };
+        progress.refusals = if well { 0 } else { progress.refusals.saturating_add(1) };
+        progress.held_back = (!well).then(|| now + backoff(progress.refusals));
     }
 
     /// Brings the next look forward, if it is later. A backoff is kept.
@@ -118,10 +140,15 @@ impl Space {
         self.looking = false;
         self.asked_for = None;
         self.failures = self.failures.saturating_add(1);
-        let (first, last) = BACKOFF;
-        let full = first.saturating_mul(1 << (self.failures - 1).min(10)).min(last);
-        self.next_look = Some(now + full / 2 + jitter(full / 2));
+        self.next_look = Some(now + backoff(self.failures));
     }
+}
+
+/// The pause after the last of so many failures in a row.
+fn backoff(failures: u32) -> Duration {
+    let (first, last) = BACKOFF;
+    let full = first.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(last);
+    full / 2 + jitter(full / 2)
 }
 
 /// A random part of `most`, so that replicas and namespaces do not all act at once.
@@ -166,6 +193,34 @@ mod tests {
         assert_eq!(memory.next_look(), Some(now));
         memory.forget("a");
         assert_eq!(memory.next_look(), Some(now + Duration::from_secs(9)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_step_holds_back_its_template_alone() {
+        let mut memory = Memory::default();
+        let now = Instant::now();
+        let space = memory.space("prod");
+        for name in ["refused", "other"] {
+            space.seen(name, 1, now);
+        }
+        let mut last = Duration::ZERO;
+        for times in 1..20 {
+            space.stepped("refused", false, now);
+            last = space.held_back("refused", now).unwrap() - now;
+            let full = BACKOFF.0.saturating_mul(1 << (times - 1).min(10)).min(BACKOFF.1);
+            assert!(last >= full / 2 && last <= full, "{last:?} after {times}");
+        }
+        assert_eq!(space.held_back("other", now), None);
+        assert_eq!(space.held_back("refused", now + last), None);
+        space.look_by(now);
+        assert_eq!(space.next_look, Some(now), "the others of the namespace are looked at");
+
+        space.stepped("refused", true, now);
+        assert_eq!(space.held_back("refused", now), None);
+        space.stepped("refused", false, now);
+        assert!(space.held_back("refused", now).unwrap() <= now + BACKOFF.0, "from the beginning");
+        space.seen("refused", 2, now);
+        assert_eq!(space.held_back("refused", now), None, "it is not as it was");
     }
 
     #[tokio::test(start_paused = true)]

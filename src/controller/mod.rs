@@ -5,7 +5,9 @@
 //! write names the uid and resourceVersion that it was planned from, so there is no leader: of two
 //! replicas the second one gets a conflict.
 
-use std::{future::pending, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet, future::pending, panic::AssertUnwindSafe, sync::Arc, time::Duration,
+};
 
 use futures_util::FutureExt as _;
 use jiff::SignedDuration;
@@ -72,6 +74,8 @@ pub struct Controller {
     events: Events,
     metrics: RepairMetrics,
     memory: Mutex<Memory>,
+    /// The kinds that were last said not to be served.
+    unserved: Mutex<BTreeSet<Kind>>,
 }
 
 impl Controller {
@@ -85,6 +89,7 @@ impl Controller {
             timing,
             metrics,
             memory: Mutex::default(),
+            unserved: Mutex::default(),
         }
     }
 

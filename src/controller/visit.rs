@@ -1,5 +1,7 @@
 //! What the controller does at one namespace.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use tokio::time::{Duration, Instant};
 
@@ -22,6 +24,8 @@ struct Planned {
     plan: Plan,
     /// For how long nothing has moved.
     unchanged: Duration,
+    /// A step was refused a moment ago: none is tried yet.
+    held_back: bool,
 }
 
 /// How the steps of a visit went.
@@ -35,6 +39,16 @@ struct Went {
     done: bool,
 }
 
+impl Went {
+    const fn and(self, other: Self) -> Self {
+        Self {
+            badly: self.badly || other.badly,
+            short: self.short || other.short,
+            done: self.done || other.done,
+        }
+    }
+}
+
 impl Controller {
     /// Looks at a namespace, does what is due, and notes when to look again.
     pub(super) async fn visit(&self, namespace: &str) {
@@ -43,16 +57,15 @@ impl Controller {
                 let mut memory = self.memory.lock();
                 let space = memory.space(namespace);
                 let (now, clock) = (Instant::now(), Timestamp::now());
-                let next = planned.iter().filter_map(|it| it.plan.next_look).min();
-                let next = next.map(|at| now + unsigned(at.duration_since(clock)).max(BREATH));
+                let look = |at: Timestamp| now + unsigned(at.duration_since(clock)).max(BREATH);
+                let next = planned.iter().filter_map(|it| {
+                    let held_back = space.held_back(&it.template, now);
+                    held_back.or_else(|| it.plan.next_look.map(look))
+                });
                 let reaction = went.done.then(|| now + unsigned(self.timing.wake));
                 let at_once = went.short.then(|| now + BREATH);
-                let next = next.into_iter().chain(reaction).chain(at_once).min();
-                if went.badly {
-                    space.failed(now);
-                } else {
-                    space.looked(next.map(|at| at + jitter(BREATH)));
-                }
+                let next = next.chain(reaction).chain(at_once).min();
+                space.looked(next.map(|at| at + jitter(BREATH)));
             }
             Err(Unverified { why }) => {
                 tracing::warn!(namespace, why, "cannot look at a namespace where something waits");
@@ -67,7 +80,8 @@ impl Controller {
         let mut look = Look::at(&self.cluster, namespace).await?;
         let mut planned = self.plans(namespace, &look);
         let due = |planned: &[Planned], clock| -> Vec<Step> {
-            planned.iter().flat_map(|it| it.plan.due(clock)).cloned().collect()
+            let free = planned.iter().filter(|it| !it.held_back);
+            free.flat_map(|it| it.plan.due(clock)).cloned().collect()
         };
         let mut steps = due(&planned, look.clock);
         if steps.iter().any(needs_second_look) {
@@ -76,15 +90,22 @@ impl Controller {
             let agreed = planned.iter().flat_map(|it| confirmed(&steps, &it.plan, look.clock));
             steps = agreed.collect();
         }
-        let mut went = Went::default();
+        self.note_unserved(&look.contents.unserved);
+        let mut all = Went::default();
         for it in &planned {
+            let mut went = Went::default();
             let ours = steps.iter().filter(|step| it.plan.steps.contains(step));
             for step in ours {
                 self.take(step, &it.template, &look, &mut went).await;
             }
+            if went.badly || went.done {
+                let mut memory = self.memory.lock();
+                memory.space(namespace).stepped(&it.template, !went.badly, Instant::now());
+            }
+            all = all.and(went);
             self.tell(it, &look).await;
         }
-        Ok((planned, went))
+        Ok((planned, all))
     }
 
     fn plans(&self, namespace: &str, look: &Look) -> Vec<Planned> {
@@ -107,7 +128,8 @@ impl Controller {
                 timing: self.timing,
                 scope: Scope::Controller,
             });
-            planned.push(Planned { template, plan, unchanged });
+            let held_back = space.held_back(&template, look.begun).is_some();
+            planned.push(Planned { template, plan, unchanged, held_back });
         }
         planned
     }
@@ -150,9 +172,22 @@ impl Controller {
         }
     }
 
+    /// Says which kinds cannot be looked at, when that has changed.
+    fn note_unserved(&self, unserved: &BTreeSet<Kind>) {
+        let mut said = self.unserved.lock();
+        if *said != *unserved {
+            said.clone_from(unserved);
+            let kinds: Vec<_> = unserved.iter().map(|kind| kind.resource()).collect();
+            tracing::info!(
+                kinds = kinds.join(", "),
+                "kinds that the API server does not serve: as if there were none"
+            );
+        }
+    }
+
     /// Says what a plan waits for, once it has waited for as long as the ordinary way may take.
     async fn tell(&self, planned: &Planned, look: &Look) {
-        let Planned { template, plan, unchanged } = planned;
+        let Planned { template, plan, unchanged, .. } = planned;
         if plan.waits.is_empty() || *unchanged < unsigned(self.timing.grace) {
             return;
         }
