@@ -109,6 +109,13 @@ impl<'de> Lenient<'de> for Indexes {
                 None => indexes.unreadable += 1,
             }
         }
+        // The API server sends keys in order, each once. Of equal keys the last one counts.
+        if !indexes.entries.is_sorted_by(|one, next| one.claim < next.claim) {
+            let mut seen = BTreeSet::new();
+            indexes.entries.reverse();
+            indexes.entries.retain(|entry| seen.insert(entry.claim.clone()));
+            indexes.entries.reverse();
+        }
         Ok(indexes)
     }
 
