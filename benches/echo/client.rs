@@ -20,6 +20,10 @@ use super::process::Server;
 /// A round ends with this many requests on one connection, if not with its time.
 const MOST_REQUESTS: usize = 100_000;
 
+/// An API server's HTTP client sends what fills its buffer (`net/http`, `WriteBufferSize`) and then
+/// the rest of the body as it is: two TLS records.
+const WRITE_BUFFER: usize = 4096;
+
 /// Opens connections to servers whose certificate the CA signed.
 pub(crate) struct Client {
     tls: TlsConnector,
@@ -131,7 +135,10 @@ struct Connection {
 
 impl Connection {
     async fn ask(&mut self, request: &[u8]) -> &[u8] {
-        self.stream.write_all(request).await.expect("an open connection");
+        let (first, rest) = request.split_at(request.len().min(WRITE_BUFFER));
+        for part in [first, rest] {
+            self.stream.write_all(part).await.expect("an open connection");
+        }
         self.stream.flush().await.expect("an open connection");
         self.answer.clear();
         loop {

@@ -6,9 +6,9 @@
 //! client, turn by turn, so that a busy machine slows both alike. What counts is the ratio.
 
 #![expect(
-    clippy::panic,
     clippy::print_stdout,
     clippy::expect_used,
+    clippy::panic,
     reason = "a bench prints its result and has nobody to hand an error to"
 )]
 
@@ -31,7 +31,8 @@ use process::Server;
 /// Bodies to send, and the part of the echo's requests per second that the guard must reach.
 const LINES: [(usize, Option<f64>); 2] = [(8 * 1024, Some(0.8)), (1229, None)];
 const MACHINES: usize = 3000;
-const CONNECTIONS: usize = 8;
+/// As many as an API server keeps open to one webhook.
+const CONNECTIONS: usize = 25;
 /// The first argument of this program when it is the echo.
 const AS_ECHO: &str = "bare-echo";
 
@@ -49,7 +50,7 @@ fn main() {
     }
     // Without `--bench` it is a test run of cargo: only whether it works.
     let plan = if args.iter().any(|arg| arg == "--bench") {
-        Plan { rounds: 6, round: Duration::from_secs(1), warm_up: Duration::from_millis(300) }
+        Plan { rounds: 10, round: Duration::from_millis(600), warm_up: Duration::from_millis(300) }
     } else {
         Plan { rounds: 1, round: Duration::from_millis(50), warm_up: Duration::ZERO }
     };
