@@ -49,7 +49,7 @@ fn main() {
     growth(&states);
 }
 
-/// Parsing the objects, the look-up and the judgement.
+/// The look-up and the judgement. The objects are parsed together with the review around them.
 fn rules(criterion: &mut Criterion, states: &[(usize, Arc<Snapshot>)]) {
     for case in Case::ALL {
         let mut group = criterion.benchmark_group(format!("rule/{}", case.name()));

@@ -3,14 +3,13 @@
 //! A wrong type reads as missing and unknown fields are ignored, so that whoever sends a uid gets
 //! an answer (`k8s.io/api/admission/v1`).
 
-use std::borrow::Cow;
-
 use serde::{Deserialize, Deserializer, de::Error as _};
-use serde_json::value::RawValue;
 
 use crate::core::{
-    lenient::{Flag, Lenient, Maybe, Obj, Read},
-    review::{Operation, Review},
+    json::{self, Both},
+    lenient::{Flag, Maybe, Obj, Read, Word},
+    objects::Object,
+    review::{Known, Operation, Review},
 };
 
 /// A review as received; objects are borrowed text.
@@ -70,8 +69,7 @@ impl<'a> Envelope<'a> {
         }
         // Checked once here; the JSON reader then need not check each string again.
         let text = std::str::from_utf8(body).map_err(|e| BadReview::NotJson(e.to_string()))?;
-        let Document(raw) =
-            serde_json::from_str(text).map_err(|e| BadReview::NotJson(e.to_string()))?;
+        let Document(raw) = json::from_str(text).map_err(|e| BadReview::NotJson(e.to_string()))?;
         let version = match (raw.api_version.text(), raw.kind.text()) {
             ("admission.k8s.io/v1", "AdmissionReview") => Version::V1,
             ("admission.k8s.io/v1beta1", "AdmissionReview") => Version::V1Beta1,
@@ -111,8 +109,12 @@ impl<'a> Envelope<'a> {
             name: request.name.text(),
             namespace: request.namespace.text(),
             user: request.user_info.0.0.username.text(),
-            object: request.object.map(RawValue::get),
-            old_object: request.old_object.map(RawValue::get),
+            object: request.object.as_ref().map(|object| object.text),
+            old_object: request.old_object.as_ref().map(|object| object.text),
+            known: Known::of([&request.object, &request.old_object].map(|object| {
+                let Both { text, value } = object.as_ref()?;
+                Some((*text, value.as_deref()?))
+            })),
         }
     }
 }
@@ -173,9 +175,9 @@ struct Request<'a> {
     #[serde(borrow)]
     user_info: Read<Obj<UserInfo<'a>>>,
     #[serde(borrow)]
-    object: Option<&'a RawValue>,
+    object: Option<Both<'a, Box<Object>>>,
     #[serde(borrow)]
-    old_object: Option<&'a RawValue>,
+    old_object: Option<Both<'a, Box<Object>>>,
     dry_run: Read<Flag>,
 }
 
@@ -200,18 +202,4 @@ struct GroupResource<'a> {
 struct UserInfo<'a> {
     #[serde(borrow)]
     username: Read<Word<'a>>,
-}
-
-/// Text, borrowed when it has no escapes; anything else reads as empty.
-#[derive(Debug, Default)]
-struct Word<'a>(Cow<'a, str>);
-
-impl<'de: 'a, 'a> Lenient<'de> for Word<'a> {
-    fn from_text(text: &str) -> Self {
-        Self(Cow::Owned(text.into()))
-    }
-
-    fn from_borrowed(text: &'de str) -> Self {
-        Self(Cow::Borrowed(text))
-    }
 }

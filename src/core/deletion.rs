@@ -81,7 +81,8 @@ pub fn preflight(review: &Review<'_>) -> Preflight<Question> {
     Preflight::Ask(Question {
         namespace: namespace.into(),
         name: name.into(),
-        ..Question::about(meta)
+        uid: meta.uid.clone(),
+        finalized: meta.has_finalizer(TEMPLATE_FINALIZER),
     })
 }
 

@@ -5,7 +5,7 @@
 //! `clusterctl move` has no deletionTimestamp yet: there the guard is the only one to refuse, and
 //! without it the object hangs on the source (Cluster API #11812).
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use json_patch::{Patch, PatchOperation, ReplaceOperation, jsonptr::PointerBuf};
 use serde::Deserialize;
@@ -46,15 +46,15 @@ pub fn mutate(review: &Review<'_>, additions: Additions) -> Ruling<Patch> {
     }
 }
 
-enum Finding {
+enum Finding<'a> {
     Fine(&'static str),
     NotOurs,
-    Refused(Refused),
+    Refused(Box<Refused<'a>>),
 }
 
-struct Refused {
+struct Refused<'a> {
     /// The object after the write.
-    object: Box<Object>,
+    object: Cow<'a, Object>,
     /// The added finalizers, each once, in the order of the object.
     added: Vec<Box<str>>,
     why: Why,
@@ -69,7 +69,7 @@ enum Why {
     Moving,
 }
 
-fn examine(review: &Review<'_>) -> Finding {
+fn examine<'a>(review: &Review<'a>) -> Finding<'a> {
     if review.operation != Operation::Update {
         return Finding::NotOurs;
     }
@@ -95,7 +95,7 @@ fn examine(review: &Review<'_>) -> Finding {
         None => return Finding::Fine("finalizers.live"),
     };
     let stale_copy = added.iter().all(|finalizer| is_own(finalizer, review.group));
-    Finding::Refused(Refused { object, added, why, stale_copy })
+    Finding::Refused(Box::new(Refused { object, added, why, stale_copy }))
 }
 
 /// set(new) - set(old), in the order of the new list.
@@ -134,7 +134,7 @@ fn is_own(finalizer: &str, group: &str) -> bool {
     }
 }
 
-impl Refused {
+impl Refused<'_> {
     fn deny(&self, review: &Review<'_>) -> Ruling {
         let subject = self.subject(review);
         let names = self.names();

@@ -180,14 +180,18 @@ pub fn preflight(review: &Review<'_>) -> Preflight<Question, Patch> {
     let Parsed::Object(object) = review.parse_object() else {
         return decided("indexes.no_object");
     };
-    let Object::Template(Template { meta, indexes, .. }) = *object else {
+    let Object::Template(Template { meta, indexes, .. }) = &*object else {
         return decided("indexes.no_object");
     };
     let (namespace, name) = review.or_named(&meta.namespace, &meta.name);
     if indexes.entries.is_empty() || name.is_empty() {
         return decided("indexes.empty");
     }
-    Preflight::Ask(Question { namespace: namespace.into(), name: name.into(), indexes })
+    Preflight::Ask(Question {
+        namespace: namespace.into(),
+        name: name.into(),
+        indexes: indexes.clone(),
+    })
 }
 
 /// The patch that drops stale entries. Unknown means keep.

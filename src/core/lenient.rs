@@ -3,7 +3,7 @@
 //! A schema may have been tightened after an object was stored, and a mutating webhook sees
 //! objects before the schema does. Neither may keep a rule from seeing the fields that are right.
 
-use std::{collections::BTreeMap, fmt, marker::PhantomData};
+use std::{borrow::Cow, collections::BTreeMap, fmt, marker::PhantomData, str::FromStr};
 
 use serde::{
     Deserialize, Deserializer,
@@ -53,6 +53,35 @@ impl Lenient<'_> for Text {
 impl Text {
     pub(crate) fn or_empty(self) -> Box<str> {
         self.0.unwrap_or_default()
+    }
+}
+
+/// Text, borrowed when the input has it as it is; anything else reads as empty.
+#[derive(Debug, Default)]
+pub(crate) struct Word<'a>(pub(crate) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Lenient<'de> for Word<'a> {
+    fn from_text(text: &str) -> Self {
+        Self(Cow::Owned(text.into()))
+    }
+
+    fn from_borrowed(text: &'de str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
+
+/// What any non-empty text says, when it can be read.
+pub(crate) struct Said<T: FromStr>(pub(crate) Option<Result<T, T::Err>>);
+
+impl<T: FromStr> Default for Said<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: FromStr> Lenient<'_> for Said<T> {
+    fn from_text(text: &str) -> Self {
+        Self((!text.is_empty()).then(|| text.parse()))
     }
 }
 

@@ -22,6 +22,7 @@ pub mod deletion;
 pub mod diagnosis;
 pub mod finalizers;
 pub mod indexes;
+pub(crate) mod json;
 pub(crate) mod lenient;
 pub mod objects;
 pub mod plan;

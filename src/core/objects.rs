@@ -14,7 +14,8 @@ use serde::{
 
 use super::{
     indexes::Indexes,
-    lenient::{AnyText, Flag, Int, Lenient, List, Obj, Read, Text},
+    json,
+    lenient::{AnyText, Flag, Int, Lenient, List, Obj, Read, Said, Text, Word},
 };
 
 /// API group of CAPM3's kinds.
@@ -347,8 +348,8 @@ impl Object {
     ///
     /// # Errors
     /// Text that is not JSON, a JSON value that is not an object, or a key given twice.
-    pub fn from_json(json: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(json)
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        json::from_str(text)
     }
 
     /// Identity, finalizers and deletion; `None` for a list.
@@ -410,9 +411,11 @@ impl AsRef<Self> for Usage {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct RawObject {
-    api_version: Read<Text>,
-    kind: Read<Text>,
+struct RawObject<'a> {
+    #[serde(borrow)]
+    api_version: Read<Word<'a>>,
+    #[serde(borrow)]
+    kind: Read<Word<'a>>,
     metadata: Read<Obj<RawMeta>>,
     spec: Read<Obj<RawSpec>>,
     status: Read<Obj<RawStatus>>,
@@ -440,11 +443,10 @@ impl<'de> Lenient<'de> for Object {
     }
 }
 
-impl From<RawObject> for Object {
-    fn from(raw: RawObject) -> Self {
-        let Read(Text(api_version)) = raw.api_version;
-        let Read(Text(kind)) = raw.kind;
-        let (api_version, kind) = (api_version.unwrap_or_default(), kind.unwrap_or_default());
+impl From<RawObject<'_>> for Object {
+    fn from(raw: RawObject<'_>) -> Self {
+        let Read(Word(api_version)) = raw.api_version;
+        let Read(Word(kind)) = raw.kind;
         let meta = Meta::from(raw.metadata.0.0);
         let spec = raw.spec.0.0;
         let status = raw.status.0.0;
@@ -477,7 +479,9 @@ impl From<RawObject> for Object {
                 template: spec.template.0.0.spec.0.0.data_template.0.0.template_reference(),
             }),
             None if kind.ends_with("List") && meta.name.is_empty() => Self::List(raw.items.0.0),
-            None => Self::Other(OtherKind { api_version, kind, meta }),
+            None => {
+                Self::Other(OtherKind { api_version: api_version.into(), kind: kind.into(), meta })
+            }
         }
     }
 }
@@ -489,8 +493,8 @@ struct RawMeta {
     namespace: Read<Text>,
     uid: Read<Text>,
     resource_version: Read<Text>,
-    creation_timestamp: Read<Text>,
-    deletion_timestamp: Read<Text>,
+    creation_timestamp: Read<Said<Timestamp>>,
+    deletion_timestamp: Read<Said<Timestamp>>,
     finalizers: Read<List<Text>>,
     labels: Read<Obj<RawLabels>>,
     annotations: Read<Obj<RawAnnotations>>,
@@ -514,7 +518,7 @@ struct RawAnnotations {
     #[serde(rename = "metal3-guard.io/force-delete")]
     force_delete: Read<AnyText>,
     #[serde(rename = "metal3-guard.io/woken-at")]
-    woken_at: Read<Text>,
+    woken_at: Read<Said<Timestamp>>,
 }
 
 /// An annotation whose key alone counts.
@@ -602,22 +606,21 @@ struct RawStatus {
 
 impl From<RawMeta> for Meta {
     fn from(raw: RawMeta) -> Self {
-        let time = |Read(Text(text)): Read<Text>| text.and_then(|text| text.parse().ok());
         let annotations = raw.annotations.0.0;
-        let Read(Text(deletion)) = raw.deletion_timestamp;
+        let Read(Said(deletion)) = raw.deletion_timestamp;
         Self {
             namespace: raw.namespace.0.or_empty(),
             name: raw.name.0.or_empty(),
             uid: raw.uid.0.or_empty(),
             resource_version: raw.resource_version.0.or_empty(),
-            created: time(raw.creation_timestamp),
-            deletion: deletion.map(|text| Deletion { at: text.parse().ok() }),
+            created: raw.creation_timestamp.0.0.and_then(Result::ok),
+            deletion: deletion.map(|said| Deletion { at: said.ok() }),
             finalizers: raw.finalizers.0.0.into_iter().filter_map(|Text(text)| text).collect(),
             cluster: raw.labels.0.0.cluster.0.0,
             paused: annotations.paused.0,
             moving: annotations.delete_for_move.0,
             force_delete: annotations.force_delete.0.0,
-            woken: time(annotations.woken_at),
+            woken: annotations.woken_at.0.0.and_then(Result::ok),
             owners: raw.owner_references.0.0.into_iter().map(|Obj(raw)| Owner::from(raw)).collect(),
         }
     }

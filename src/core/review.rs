@@ -1,7 +1,9 @@
 //! What the API server asks, free of its wire format.
 
+use std::borrow::Cow;
+
 use super::{
-    objects::{Kind, Object, OtherKind},
+    objects::{Kind, Object},
     verdict::{Code, Denial, Ruling, Subject},
 };
 
@@ -55,9 +57,28 @@ pub struct Review<'a> {
     pub object: Option<&'a str>,
     /// The object before the write.
     pub old_object: Option<&'a str>,
+    /// Of these objects, those that are parsed already.
+    pub known: Known<'a>,
 }
 
-impl Review<'_> {
+/// Objects that were parsed together with the request around them, so that a rule need not do it
+/// again. They are found by their text: the same place in memory, not an equal text.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a>([Option<(&'a str, &'a Object)>; 2]);
+
+impl<'a> Known<'a> {
+    /// Texts and what they say.
+    pub const fn of(objects: [Option<(&'a str, &'a Object)>; 2]) -> Self {
+        Self(objects)
+    }
+
+    fn get(self, text: &str) -> Option<&'a Object> {
+        let known = self.0.into_iter().flatten().find(|(known, _)| std::ptr::eq(*known, text));
+        known.map(|(_, object)| object)
+    }
+}
+
+impl<'a> Review<'a> {
     /// The kind, when it is one that rules know. Judged by the resource, which a hook matches.
     pub fn known_kind(&self) -> Option<Kind> {
         Kind::of_resource(self.group, self.resource)
@@ -75,20 +96,24 @@ impl Review<'_> {
     }
 
     /// Parses the object after the write; missing parts come from the request.
-    pub(super) fn parse_object(&self) -> Parsed {
+    pub(super) fn parse_object(&self) -> Parsed<'a> {
         self.parse(self.object, "object")
     }
 
     /// Parses the object before the write.
-    pub(super) fn parse_old(&self) -> Parsed {
+    pub(super) fn parse_old(&self) -> Parsed<'a> {
         self.parse(self.old_object, "oldObject")
     }
 
-    fn parse(&self, json: Option<&str>, field: &'static str) -> Parsed {
+    fn parse(&self, json: Option<&str>, field: &'static str) -> Parsed<'a> {
         let Some(json) = json else { return Parsed::Missing };
-        match Object::from_json(json) {
-            Ok(Object::Other(other)) if other == OtherKind::default() => Parsed::Missing,
-            Ok(object) => Parsed::Object(Box::new(object)),
+        let object = match self.known.get(json) {
+            Some(object) => Ok(Cow::Borrowed(object)),
+            None => Object::from_json(json).map(Cow::Owned),
+        };
+        match object {
+            Ok(object) if *object == Object::default() => Parsed::Missing,
+            Ok(object) => Parsed::Object(object),
             Err(error) => Parsed::Unreadable(Denial {
                 code: Code::InternalError,
                 message: format!(
@@ -126,11 +151,11 @@ impl Review<'_> {
 
 /// An object body after parsing.
 #[derive(Debug)]
-pub(super) enum Parsed {
+pub(super) enum Parsed<'a> {
     /// Missing, null or without any field that says what it is.
     Missing,
     /// Readable.
-    Object(Box<Object>),
+    Object(Cow<'a, Object>),
     /// Not a Kubernetes object: the answer to give.
     Unreadable(Denial),
 }

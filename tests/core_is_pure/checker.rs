@@ -7,7 +7,7 @@ use crate::lexer::{is_name, path, tokens, use_tree};
 /// Crates that only compute.
 const CRATES: [&str; 4] = ["serde", "serde_json", "json_patch", "jiff"];
 /// Modules of std that only compute.
-const STD: [&str; 20] = [
+const STD: [&str; 21] = [
     "any",
     "array",
     "borrow",
@@ -25,6 +25,8 @@ const STD: [&str; 20] = [
     "num",
     "ops",
     "option",
+    // Comparisons; what it could do besides is unsafe, which is forbidden everywhere.
+    "ptr",
     "slice",
     "str",
     "string",
