@@ -25,6 +25,7 @@ mod certs;
 mod cluster;
 mod diagnose;
 mod doctor;
+mod log;
 mod manifests;
 mod review;
 mod serve;

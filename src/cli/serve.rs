@@ -11,12 +11,11 @@ use std::{
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use tokio::{task::JoinSet, time::Instant};
-use tracing_subscriber::EnvFilter;
 
 use super::{
     Failure, Outcome, Source,
-    args::{ControllerArg, LogFormat, ServeArgs, StateArgs},
-    cluster,
+    args::{ControllerArg, ServeArgs, StateArgs},
+    cluster, log,
 };
 use crate::{
     admission::{self, Admission, Patience, ReviewMetrics},
@@ -32,7 +31,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     super::one_source(&args.state)?;
     let in_files = args.state.demo || args.state.state.is_some();
     let mode = mode(args.controller, in_files)?;
-    start_log(args.log, &args.log_level)?;
+    let _flush = log::start(args.log, &args.log_level)?;
     // From here on a signal is ours, also one that comes while the state loads.
     let signals = Signals::of_process()
         .map_err(|error| Failure::Unverified(format!("cannot handle signals: {error}")))?;
@@ -227,20 +226,4 @@ async fn reload(snapshot: Arc<Snapshot>, mut reloads: tokio::sync::watch::Receiv
             Err(error) => tracing::error!(%error, "the state stays as it was"),
         }
     }
-}
-
-fn start_log(format: LogFormat, filter: &str) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
-        Failure::Usage(format!("--log-level {filter:?}: {error}; try error, warn, info or debug"))
-    })?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false);
-    let started = match format {
-        LogFormat::Text => log.try_init(),
-        LogFormat::Json => log.json().flatten_event(true).with_current_span(false).try_init(),
-    };
-    started.map_err(|error| Failure::Unverified(format!("cannot start the log: {error}")))
 }
