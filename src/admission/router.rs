@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    body::Body,
-    extract::{RawQuery, State},
-    http::{HeaderMap, StatusCode, header},
+    extract::{Request, State},
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::post,
 };
@@ -18,11 +17,8 @@ use crate::server::{Budget, read};
 pub fn router(admission: Admission, budget: Budget) -> Router {
     let mut router = Router::new();
     for hook in Hook::ALL {
-        let review = move |State(app): State<Arc<App>>,
-                           RawQuery(query): RawQuery,
-                           headers: HeaderMap,
-                           body: Body| async move {
-            app.answer(hook, query.as_deref(), &headers, body).await
+        let review = move |State(app): State<Arc<App>>, request: Request| async move {
+            app.answer(hook, request).await
         };
         router = router.route(hook.path(), post(review));
     }
@@ -38,18 +34,13 @@ struct App {
 }
 
 impl App {
-    async fn answer(
-        &self,
-        hook: Hook,
-        query: Option<&str>,
-        headers: &HeaderMap,
-        body: Body,
-    ) -> Response {
-        let body = match read(body, headers, &self.budget).await {
+    async fn answer(&self, hook: Hook, request: Request) -> Response {
+        let (head, body) = request.into_parts();
+        let body = match read(body, &head.headers, &self.budget).await {
             Ok(body) => body,
             Err(refusal) => return refusal.into_response(),
         };
-        match self.admission.answer(hook, &body, query).await {
+        match self.admission.answer(hook, &body, head.uri.query()).await {
             Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
             Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
         }
