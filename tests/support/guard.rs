@@ -107,9 +107,18 @@ impl Guard {
             .sum()
     }
 
-    /// The log so far, a JSON object a line.
+    /// The log so far, a JSON object a line. The guard writes it a moment after the fact: this
+    /// waits until nothing more comes, for a second at most.
     pub(crate) fn log(&self) -> Vec<Value> {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let mut text = fs::read_to_string(&self.log).unwrap_or_default();
+        for _ in 0..10 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            let before = text.len();
+            text = fs::read_to_string(&self.log).unwrap_or_default();
+            if text.len() == before {
+                break;
+            }
+        }
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
