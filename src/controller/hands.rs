@@ -192,7 +192,7 @@ fn sort(
     match StatusCode::from_u16(status.code) {
         Ok(StatusCode::CONFLICT) => Ok(Written::Conflict),
         Ok(StatusCode::NOT_FOUND) => Ok(Written::Gone),
-        Ok(StatusCode::UNPROCESSABLE_ENTITY) if is_another_object(status) => Ok(Written::Conflict),
+        Ok(StatusCode::UNPROCESSABLE_ENTITY) if is_not_as_planned(status) => Ok(Written::Conflict),
         // An admission policy answers 403 too.
         Ok(StatusCode::FORBIDDEN) if text.contains("cannot") => Err(refused(format!(
             "the guard's account may not {} {} {namespace}/{name} ({text}): grant it in RBAC",
@@ -204,12 +204,13 @@ fn sort(
     }
 }
 
-/// Whether the precondition on the uid did not hold: under the name there is another object now.
-fn is_another_object(status: &kube::core::Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    let texts = causes.map(|cause| &cause.message).chain([&status.message]);
-    let names_uid = |text: &String| text.contains("metadata.uid") || text.contains("/metadata/uid");
-    texts.into_iter().any(names_uid)
+/// What the API server says to a JSON patch that cannot be applied, and no more than that.
+const NOT_APPLICABLE: &str = "the server rejected our request due to an error in our request";
+
+/// Whether the object is another one under the same name, or has lost what a patch takes away.
+/// Both are found before the resourceVersion is compared, and mean that someone was first.
+fn is_not_as_planned(status: &kube::core::Status) -> bool {
+    status.message.contains("metadata.uid") || status.message == NOT_APPLICABLE
 }
 
 const fn verb(change: &Change) -> &'static str {
@@ -296,6 +297,7 @@ mod tests {
         };
         assert_eq!(answer(409, "the object has been modified"), Ok(Written::Conflict));
         assert_eq!(answer(422, "metadata.uid: field is immutable"), Ok(Written::Conflict));
+        assert_eq!(answer(422, NOT_APPLICABLE), Ok(Written::Conflict));
         assert_eq!(answer(404, "not found"), Ok(Written::Gone));
         let missing = answer(403, "User \"g\" cannot patch resource").unwrap_err();
         assert!(missing.refused && missing.why.contains("may not patch metal3datas prod/w-0"));
