@@ -73,9 +73,9 @@ async fn a_namespace_of_fifty_machines_goes_with_the_hooks_as_without() {
         Crds::of_binary(),
         on.as_secs_f64(),
         off.as_secs_f64(),
-        env.judged(&ns, "deletion.in_use"),
+        env.guard.judged(&ns, "deletion.in_use"),
     ));
-    assert!(env.judged(&ns, "deletion.in_use") > 0, "the guard was never asked");
+    assert!(env.guard.judged(&ns, "deletion.in_use") > 0, "the guard was never asked");
     assert!(on <= off + NAMESPACE_RETRY + SLACK, "{on:?} with the hooks, {off:?} without");
 }
 

@@ -131,6 +131,11 @@ impl Guard {
         log
     }
 
+    /// How many reviews of this namespace ended in that rule.
+    pub(crate) fn judged(&self, namespace: &str, rule: &str) -> usize {
+        self.reviews(namespace).iter().filter(|it| field(it, "rule") == rule).count()
+    }
+
     /// Sends a signal to the guard, named as `kill` names it.
     pub(crate) fn signal(&self, name: &str) -> Result<()> {
         self.process.signal(name)

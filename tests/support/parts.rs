@@ -178,7 +178,8 @@ pub(crate) fn is_port_taken(error: &anyhow::Error) -> bool {
 const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,\
     serviceaccount-controller,clusterrole-aggregation-controller";
 
-/// Writes only, and no content: who did what to which object, and what webhooks noted.
+/// Writes only: who did what to which object, and what webhooks noted. Of the guard, also what it
+/// sent: it must not have taken more than it says.
 const AUDIT_POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -190,6 +191,8 @@ rules:
   resources:
   - {group: "", resources: [events]}
   - {group: coordination.k8s.io, resources: [leases]}
+- level: Request
+  users: [guard]
 - level: Metadata
 "#;
 

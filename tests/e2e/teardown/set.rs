@@ -92,7 +92,7 @@ impl Set {
     /// Waits until the collector was refused the template; the template must not have suffered.
     pub(super) async fn let_the_collector_try(&self, env: &Env) {
         eventually("the collector to be refused the template", async || {
-            (env.judged(self.space.ns(), "deletion.in_use") > 0).then_some(())
+            (env.guard.judged(self.space.ns(), "deletion.in_use") > 0).then_some(())
         })
         .await;
         let template = self.space.get(TEMPLATES, "workers").await.unwrap();
@@ -167,13 +167,6 @@ impl Space {
             (entries == number && ready.count() == number).then_some(())
         })
         .await;
-    }
-}
-
-impl Env {
-    /// How many reviews of this namespace ended in that rule.
-    pub(super) fn judged(&self, namespace: &str, rule: &str) -> usize {
-        self.guard.reviews(namespace).iter().filter(|it| it["rule"] == rule).count()
     }
 }
 

@@ -32,8 +32,16 @@ struct Gate {
     /// Who stands there.
     waiting: watch::Sender<Vec<String>>,
     permits: Semaphore,
-    /// Whether the write of the next one who goes on is lost.
-    lose: Mutex<bool>,
+    lose: Mutex<Lose>,
+}
+
+/// Whose write is lost, of those who go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Lose {
+    #[default]
+    Nobody,
+    Next,
+    All,
 }
 
 /// How a controller goes on behind a point.
@@ -49,7 +57,7 @@ impl Holds {
         let gate = Arc::new(Gate {
             waiting: watch::Sender::new(Vec::new()),
             permits: Semaphore::new(0),
-            lose: Mutex::new(false),
+            lose: Mutex::default(),
         });
         self.0.lock().insert(point, Arc::clone(&gate));
         Hold { holds: Arc::clone(self), point, gate }
@@ -59,12 +67,14 @@ impl Holds {
     pub(super) async fn pass(&self, point: Point, name: &str) -> Pass {
         let Some(gate) = self.0.lock().get(&point).cloned() else { return Pass::Go };
         let _standing = Standing::at(&gate, name);
-        match gate.permits.acquire().await {
-            Ok(permit) => permit.forget(),
-            // Held no more.
-            Err(_) => return Pass::Go,
+        // Held no more.
+        let Ok(permit) = gate.permits.acquire().await else { return Pass::Go };
+        let mut lose = gate.lose.lock();
+        if *lose == Lose::All {
+            return Pass::Lost;
         }
-        if std::mem::take(&mut *gate.lose.lock()) { Pass::Lost } else { Pass::Go }
+        permit.forget();
+        if std::mem::take(&mut *lose) == Lose::Next { Pass::Lost } else { Pass::Go }
     }
 }
 
@@ -125,7 +135,13 @@ impl Hold {
 
     /// Lets one go on, whose write is then lost.
     pub(crate) fn lose(&self) {
-        *self.gate.lose.lock() = true;
+        *self.gate.lose.lock() = Lose::Next;
+        self.step();
+    }
+
+    /// Lets all go on, and loses their writes until this is dropped.
+    pub(crate) fn lose_all(&self) {
+        *self.gate.lose.lock() = Lose::All;
         self.step();
     }
 }
