@@ -14,7 +14,7 @@ use super::{
     },
     plan::{self, Plan, Scope, Situation, Timing},
     progress::concerns,
-    verdict::{Answer, Ruling},
+    verdict::{Answer, Ruling, first_three},
 };
 
 /// One namespace, told to a person.
@@ -306,6 +306,15 @@ fn notes(
         notes.push("the template does not exist; what names it waits for it".into());
     }
     let Some(template) = template else { return notes };
+    // In v1beta1 none means 0.
+    let unnumbered: Vec<_> = usage.data.values().filter(|it| it.index.is_none()).collect();
+    if !unnumbered.is_empty() {
+        notes.push(format!(
+            "CAPM3 stops at Metal3Data without an index and serves no one of this template until \
+             they are deleted: {}",
+            first_three(unnumbered.iter().map(|it| &*it.meta.name))
+        ));
+    }
     if template.meta.moving {
         notes.push("clusterctl move is taking it away".into());
     }

@@ -62,6 +62,17 @@ fn only_a_reason_forces_a_deletion() {
     }
 }
 
+/// v1beta2 allows it, and CAPM3 falls over it each time it looks. In v1beta1 it means 0.
+#[test]
+fn a_metal3data_without_an_index_is_told() {
+    for (version, told) in [("v1beta1", false), ("v1beta2", true)] {
+        let bare = data("workers-9").version(version).uses("workers");
+        let whole = data("workers-1").version(version).uses("workers").for_claim("w-1", 1);
+        let notes = report(&[template("workers"), bare, whole]).notes;
+        assert_eq!(notes.iter().any(|it| it.ends_with("deleted: workers-9")), told, "{notes:?}");
+    }
+}
+
 /// Programs read this: every key as in Kubernetes.
 #[test]
 fn keys_are_in_camel_case() {
