@@ -45,6 +45,10 @@ const RULES: &[(&str, &[&str], &str)] = &[
     ("rules_off::a_finalizer_", &[FINALIZERS_MUTATING, FINALIZERS], "src/core/finalizers.rs"),
     ("rules_off::a_stale_index_", &[INDEXES], "src/core/indexes.rs"),
     ("stuck::", &[], "src/core/plan.rs"),
+    ("stuck::guarded::", &[DELETION], "src/core/plan.rs"),
+    ("stuck::guarded::already::", &[], "src/core/plan.rs"),
+    ("stuck::guarded::early::", &[RELEASE], "src/core/release.rs"),
+    ("stuck::guarded::holes::", &[DELETION, REFERENCES, RELEASE], "src/core/plan.rs"),
     ("teardown::", &[DELETION, RELEASE], "src/core/deletion.rs"),
 ];
 

@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 
 use self::{
     orders::ByHand,
-    stand::{CLAIMS, DATAS, IP_CLAIMS, MACHINES, Stand, TEMPLATE, TEMPLATES, is_terminating},
+    stand::{DATAS, IP_CLAIMS, Stand, TEMPLATE, TEMPLATES, is_terminating},
     words::recorded_whoever_owns_it,
 };
 use super::prepare;
@@ -19,9 +19,11 @@ use crate::support::{
     capm3::{ALL, Point, Role},
 };
 
+mod guarded;
 mod holes;
 mod orders;
 mod recorded;
+mod setups;
 mod stand;
 mod words;
 
@@ -114,15 +116,9 @@ async fn capm3_1994_only_the_namespace_and_metal3data_without_a_template_are_lef
 #[tokio::test]
 async fn capm3_1994_a_template_of_one_machine_is_always_released_too_early() {
     let stand = Stand::live(unguarded().await, "one-machine", Behaviour::v1_8_1(), 1).await;
-    stand.delete(TEMPLATES, TEMPLATE).await;
-    let claims = stand.capm3.hold(Point::ClaimRelease);
-    stand.delete(MACHINES, "w-0").await;
-    claims.reached().await;
-    // It misses the end of its claim; did it not, it would wait for its template.
-    stand.settled(Role::Data).await;
-    drop(claims);
+    // The Metal3Data misses the end of its claim; did it not, it would wait for its template.
+    orders::template_then_its_only_machine(&stand).await;
     stand.none(TEMPLATES).await;
-    stand.none(CLAIMS).await;
     stand.stays().await;
     stand.touch(DATAS, &format!("{TEMPLATE}-0")).await;
     stand.stays_however_often_capm3_looks(Role::Data).await;

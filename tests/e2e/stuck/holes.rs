@@ -2,10 +2,13 @@
 //! Three cannot be shown here: H9 (a limit of 200 claims) was only in 1.11.0 to 1.11.2, H10 only in
 //! pre-releases of 1.14, and H15 is one of the address manager.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    super::Crds,
+    setups::{
+        all_releases, index_given_away, of_binary, orphaned, owner_gone, paused, without_claim,
+        without_index,
+    },
     stand::{CLAIMS, DATAS, MACHINES, Stand, TEMPLATE, TEMPLATES, is_terminating},
     unguarded,
 };
@@ -13,19 +16,6 @@ use crate::support::{
     Behaviour,
     capm3::{ALL, Point, Release, Role},
 };
-
-/// Those that are the same in all releases.
-fn all_releases() -> [Behaviour; 2] {
-    [Behaviour::v1_8_1(), Behaviour::default()]
-}
-
-/// The release that the CRDs of this binary come from, for what differs in the objects.
-fn of_binary() -> Behaviour {
-    match Crds::of_binary() {
-        Crds::V1beta1 => Behaviour::v1_8_1(),
-        Crds::V1beta2 => Behaviour::default(),
-    }
-}
 
 /// H1: a machine that waits for its host has no claim yet, and nothing else holds the template.
 #[tokio::test]
@@ -90,7 +80,7 @@ async fn capm3_1994_h4_a_claim_keeps_its_finalizer_when_the_write_is_lost() {
 #[tokio::test]
 async fn capm3_1994_h5_h16_metal3data_that_were_not_known_yet_outlive_their_claim() {
     for behaviour in all_releases() {
-        let stand = orphaned(behaviour).await;
+        let stand = orphaned(unguarded().await, behaviour).await;
         stand.delete(TEMPLATES, TEMPLATE).await;
         stand.delete_namespace().await;
         stand.all(DATAS, "terminating", is_terminating).await;
@@ -139,25 +129,7 @@ async fn capm3_1994_h7_an_index_is_given_away_while_its_metal3data_is_there() {
         ),
         (Behaviour::default(), &[]),
     ] {
-        let stand = Stand::live(unguarded().await, "h7", behaviour, 1).await;
-        let template = stand.capm3.hold(Point::TemplateLook);
-        stand.delete(MACHINES, "w-0").await;
-        stand.space.gone(MACHINES, "w-0").await;
-        stand.create_machine("w-1").await;
-        stand.exists(CLAIMS, "w-1").await;
-        stand.capm3.current().await;
-        let claims = stand.capm3.hold(Point::ClaimRelease);
-        drop(template);
-        claims.reached().await;
-        stand.capm3.idle(&[Role::Data]).await;
-        drop(claims);
-        stand.all(CLAIMS, "served", |it| it["status"]["renderedData"]["name"].is_string()).await;
-        stand.capm3.settled(&ALL).await;
-        assert!(
-            stand.capm3.journal().iter().any(|line| line.contains("already exists")),
-            "{:?}",
-            stand.capm3.journal()
-        );
+        let stand = index_given_away(unguarded().await, behaviour).await;
         let data = stand.left_whoever_owns_it().await;
         let data: Vec<_> = data.iter().filter(|it| it.starts_with("Metal3Data ")).collect();
         let new = "Metal3Data workers-1 live, finalizers [\"metal3dataclaim\", \"metal3data\"]";
@@ -182,12 +154,7 @@ async fn capm3_1994_h8_a_template_that_is_being_deleted_serves_new_machines() {
 #[tokio::test]
 async fn capm3_1994_h11_a_metal3data_without_an_index_stops_the_template() {
     let behaviour = of_binary();
-    let stand = Stand::live(unguarded().await, "h11", behaviour, 1).await;
-    let mut data = stand.space.data(TEMPLATE, 9, "w-9");
-    data["metadata"]["finalizers"] = json!([]);
-    data["spec"].as_object_mut().unwrap().remove("index");
-    stand.space.create(&data).await.unwrap();
-    stand.capm3.settled(&ALL).await;
+    let stand = without_index(unguarded().await, behaviour).await;
     stand.delete(MACHINES, "w-0").await;
     stand.none(MACHINES).await;
     if behaviour.release == Release::V1_8_1 {
@@ -206,15 +173,7 @@ async fn capm3_1994_h11_a_metal3data_without_an_index_stops_the_template() {
 #[tokio::test]
 async fn capm3_1994_h12_a_template_goes_before_a_metal3data_without_a_claim() {
     let behaviour = of_binary();
-    let stand = Stand::empty(unguarded().await, "h12", behaviour).await;
-    let mut data = stand.space.data(TEMPLATE, 0, "w-0");
-    data["metadata"]["finalizers"] = json!([]);
-    match behaviour.release {
-        Release::V1_8_1 => data["spec"]["claim"] = json!({}),
-        Release::Later => drop(data["spec"].as_object_mut().unwrap().remove("claim")),
-    }
-    stand.space.create(&data).await.unwrap();
-    stand.capm3.settled(&ALL).await;
+    let stand = without_claim(unguarded().await, behaviour).await;
     stand.delete(TEMPLATES, TEMPLATE).await;
     if behaviour.release == Release::V1_8_1 {
         stand.stays().await;
@@ -234,20 +193,7 @@ async fn capm3_1994_h12_a_template_goes_before_a_metal3data_without_a_claim() {
 #[tokio::test]
 async fn capm3_1994_h13_a_shared_template_goes_with_the_cluster_that_once_owned_it() {
     let behaviour = of_binary();
-    let stand = Stand::live(unguarded().await, "h13", behaviour, 1).await;
-    let mut cluster = stand.space.object("Cluster", "older", &[], &json!({}));
-    cluster["apiVersion"] = "cluster.x-k8s.io/v1beta1".into();
-    let cluster = stand.space.create(&cluster).await.unwrap();
-    let template = stand.space.get(TEMPLATES, TEMPLATE).await.unwrap();
-    let mut owners =
-        template["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-    owners.push(json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster", "name": "older",
-        "uid": cluster["metadata"]["uid"],
-    }));
-    let owned = json!({"metadata": {"ownerReferences": owners}});
-    stand.space.patch(TEMPLATES, TEMPLATE, "", owned).await.unwrap();
-    stand.space.delete("clusters", "older").await.unwrap();
+    let stand = owner_gone(unguarded().await, behaviour).await;
     if behaviour.release == Release::V1_8_1 {
         let only_one = |it: &Value| {
             it["metadata"]["ownerReferences"].as_array().is_some_and(|it| it.len() == 1)
@@ -267,8 +213,7 @@ async fn capm3_1994_h14_a_claim_deleted_while_paused_waits_for_the_end_of_the_pa
     let stand = Stand::live(unguarded().await, "h14", Behaviour::default(), 1).await;
     stand.delete(TEMPLATES, TEMPLATE).await;
     stand.capm3.settled(&ALL).await;
-    let pause = |paused: Value| json!({"metadata": {"annotations": {PAUSED: paused}}});
-    stand.space.patch(CLAIMS, "w-0", "", pause("".into())).await.unwrap();
+    stand.space.patch(CLAIMS, "w-0", "", paused(true)).await.unwrap();
     stand.delete(MACHINES, "w-0").await;
     stand.none(MACHINES).await;
     stand.stays().await;
@@ -279,26 +224,10 @@ async fn capm3_1994_h14_a_claim_deleted_while_paused_waits_for_the_end_of_the_pa
          indexes [\"w-0=0\"]",
     ];
     assert_eq!(stand.left_whoever_owns_it().await, left);
-    stand.space.patch(CLAIMS, "w-0", "", pause(Value::Null)).await.unwrap();
+    stand.space.patch(CLAIMS, "w-0", "", paused(false)).await.unwrap();
     stand.none(TEMPLATES).await;
 }
 
-const PAUSED: &str = "cluster.x-k8s.io/paused";
 const MACHINE: &str = "Metal3Machine w-0 live, finalizers [\"metal3machine\"]";
 const TERMINATING: &str =
     "Metal3DataTemplate workers terminating, finalizers [\"metal3datatemplate\"]";
-
-/// A live template, and a Metal3Data that has outlived its claim.
-async fn orphaned(behaviour: Behaviour) -> Stand {
-    let stand = Stand::empty(unguarded().await, "orphaned", behaviour).await;
-    let stale = stand.capm3.hold(Point::Stale(DATAS));
-    stand.create_machine("w-0").await;
-    stand.exists(DATAS, "workers-0").await;
-    stand.all(CLAIMS, "served", |it| it["status"]["renderedData"]["name"].is_string()).await;
-    stand.delete(MACHINES, "w-0").await;
-    stand.none(MACHINES).await;
-    stand.none(CLAIMS).await;
-    drop(stale);
-    stand.capm3.settled(&ALL).await;
-    stand
-}

@@ -73,6 +73,8 @@ pub(super) async fn namespace_with_a_late_template(stand: &Stand) {
     stand.delete_namespace().await;
     stand.none(MACHINES).await;
     stand.none(CLAIMS).await;
+    // At once, unless a guard has kept it from its machines.
+    stand.all(TEMPLATES, "terminating", is_terminating).await;
     drop(template);
     stand.settled(Role::Template).await;
     drop(data);
@@ -93,8 +95,21 @@ pub(super) async fn namespace_in_one_look(stand: &Stand) {
     stand.capm3.current().await;
     drop(template);
     stand.settled(Role::Template).await;
+    // They have seen their end, and wait for that of their claims.
+    stand.settled(Role::Data).await;
     drop(hosts);
     stand.none(MACHINES).await;
+    stand.none(CLAIMS).await;
+}
+
+/// The template, then its only machine. The Metal3Data is looked at while its claim is still there.
+pub(super) async fn template_then_its_only_machine(stand: &Stand) {
+    stand.delete(TEMPLATES, TEMPLATE).await;
+    let claims = stand.capm3.hold(Point::ClaimRelease);
+    stand.delete(MACHINES, "w-0").await;
+    claims.reached().await;
+    stand.settled(Role::Data).await;
+    drop(claims);
     stand.none(CLAIMS).await;
 }
 

@@ -131,17 +131,23 @@ impl Stand {
 
     /// A DELETE. One that is gone is deleted, and one that the guard keeps will be: says which.
     pub(super) async fn delete(&self, resource: &str, name: &str) -> bool {
-        match self.space.delete(resource, name).await {
-            Ok(_) => true,
-            Err(refused) if refused.code == 404 => true,
-            Err(refused) if refused.code == 403 => false,
-            Err(refused) => panic!("{resource}/{name}: {refused:?}"),
-        }
+        eventually(&format!("an answer on {resource}/{name}"), async || {
+            match self.space.delete(resource, name).await {
+                Ok(_) => Some(true),
+                Err(refused) if refused.code == 404 => Some(true),
+                Err(refused) if refused.code == 403 => Some(false),
+                // A guard that had no time to look.
+                Err(refused) if refused.code == 503 => None,
+                Err(refused) => panic!("{resource}/{name}: {refused:?}"),
+            }
+        })
+        .await
     }
 
-    /// A DELETE of the namespace, without waiting for anything.
+    /// A DELETE of the namespace, without waiting for anything. It may be gone.
     pub(super) async fn delete_namespace(&self) {
-        self.space.send(Method::DELETE, &self.namespace_url(), None).await.unwrap();
+        let deleted = self.space.send(Method::DELETE, &self.namespace_url(), None).await;
+        assert!(!matches!(&deleted, Err(refused) if refused.code != 404), "{deleted:?}");
     }
 
     pub(super) async fn namespace_gone(&self) {
@@ -311,7 +317,7 @@ fn touched() -> Value {
     json!({"metadata": {"annotations": {"example.com/touched": now}}})
 }
 
-async fn new_space(plane: &ControlPlane, hint: &str) -> Space {
+pub(super) async fn new_space(plane: &ControlPlane, hint: &str) -> Space {
     let namespace = plane.namespace(hint).await;
     Space { client: plane.client(User::Admin).await, namespace }
 }
