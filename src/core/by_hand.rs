@@ -2,6 +2,8 @@
 //!
 //! Never one that takes a finalizer of someone else off, and never one that deletes what is in use.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::{
@@ -24,14 +26,23 @@ pub struct ByHand {
 
 /// The commands for these waits, in their order.
 pub fn by_hand(contents: &Contents, waits: &[Wait]) -> Vec<ByHand> {
-    let of_wait = |wait: &Wait| {
-        let when = when(wait.cause)?;
-        let objects = wait.names.iter().filter_map(|name| object(contents, name)).take(MOST);
-        let commands: Vec<_> =
-            objects.filter_map(|(kind, meta)| command(wait.cause, kind, meta)).collect();
-        (!commands.is_empty()).then_some(ByHand { when, commands })
-    };
-    waits.iter().filter_map(of_wait).collect()
+    // One command for each object: the next one is for the object as the first one left it.
+    let mut had = BTreeSet::new();
+    let mut all = Vec::new();
+    for wait in waits {
+        let Some(when) = when(wait.cause) else { continue };
+        let objects = wait.names.iter().filter_map(|name| object(contents, name));
+        let commands: Vec<_> = objects
+            .filter_map(|(kind, meta)| Some(((kind, &meta.name), command(wait.cause, kind, meta)?)))
+            .filter(|(object, _)| had.insert(*object))
+            .map(|(_, command)| command)
+            .take(MOST)
+            .collect();
+        if !commands.is_empty() {
+            all.push(ByHand { when, commands });
+        }
+    }
+    all
 }
 
 const fn when(cause: WaitCause) -> Option<&'static str> {
@@ -208,6 +219,14 @@ mod tests {
                 &[(
                     "if no machine uses it any more",
                     patch("metal3data/workers-0", 1, CLAIM_FINALIZER),
+                )],
+            ),
+            // The next look has the next one.
+            (
+                &[of_machine("w-0", &both).terminating()],
+                &[(
+                    "if the Metal3Machine does not come back",
+                    patch("metal3dataclaim/w-0", 0, MACHINE_FINALIZER),
                 )],
             ),
             (
