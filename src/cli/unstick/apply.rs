@@ -5,7 +5,7 @@
 
 use std::{io::Write, pin::pin, sync::Arc};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use tokio::{
     signal::ctrl_c,
@@ -30,9 +30,6 @@ use crate::{
     },
     inventory::cluster::Cluster,
 };
-
-/// How long to go on looking after the last step for what it sets in motion, without `--wait`.
-const SETTLE: Duration = Duration::from_secs(10);
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -142,6 +139,8 @@ struct Applying<'a, W> {
 impl<W: Write> Applying<'_, W> {
     async fn run(&mut self) -> Result<End, Failure> {
         let mut stop = pin!(ctrl_c());
+        // What a step sets in motion: as long as an owner has to react, twice.
+        let settle = self.args.timing.timing().wake * 2;
         let mut last_step = Instant::now();
         let mut failed_looks = 0;
         let mut first = true;
@@ -186,10 +185,10 @@ impl<W: Write> Applying<'_, W> {
             // The same wake-up again is no reason to stay.
             let new = planned.steps.iter().filter(|step| !self.tried(step));
             let due = new.map(|step| step.due).min();
-            let soon = due.is_some_and(|due| {
-                due.duration_since(Timestamp::now()).as_secs() < SETTLE.as_secs().cast_signed()
-            });
-            if !self.args.wait && !soon && last_step.elapsed() > SETTLE {
+            let soon = due.is_some_and(|due| due.duration_since(Timestamp::now()) < settle);
+            let quiet =
+                SignedDuration::try_from(last_step.elapsed()).unwrap_or(SignedDuration::MAX);
+            if !self.args.wait && !soon && quiet > settle {
                 self.give_up(due)?;
                 return Ok(End::Waiting);
             }
@@ -331,7 +330,10 @@ impl<W: Write> Applying<'_, W> {
                 "CAPM3 was woken and has not reacted; see whether it runs, then run the same \
                  command again",
             ),
-            None => self.say("nothing more can be done until then; run the same command again"),
+            None => self.say(
+                "nothing more can be done until what it waits for has happened; run the same \
+                 command again then",
+            ),
         }
     }
 
