@@ -311,7 +311,7 @@ fn deletion_review(template: &Value) -> Value {
 }
 
 /// A new service account of the test's namespace, and its kubeconfig.
-async fn account(space: &Space, folder: &Path, name: &str) -> PathBuf {
+pub(super) async fn account(space: &Space, folder: &Path, name: &str) -> PathBuf {
     let plane = env().await.plane;
     let create = ["create", "serviceaccount", name, "-n", space.ns()];
     plane.kubectl(User::Admin, &create).await.ok();

@@ -9,19 +9,38 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::{
-    CLAIM_FINALIZER, Crds, DATA_FINALIZER, Env, Space, TEMPLATE_FINALIZER, env, prepare,
+    CLAIM_FINALIZER, Crds, DATA_FINALIZER, Env, Space, TEMPLATE_FINALIZER, env, prepare, rules_off,
     wait_registered,
 };
 use crate::support::{ControlPlane, Guard, User, eventually};
 
+mod crds;
+mod hooks;
+mod paste;
+mod pauses;
+mod people;
 mod person;
+mod replicas;
+mod rights;
+mod states;
 
 const TEMPLATES: &str = "metal3datatemplates";
 const DATAS: &str = "metal3datas";
+const CLAIMS: &str = "metal3dataclaims";
+const MACHINES: &str = "metal3machines";
 
 /// Quick enough for a test, and in the order that the defaults have too.
 pub(super) const QUICK: [&str; 8] =
     ["--controller", "act", "--wake-after", "1s", "--grace", "4s", "--release-after", "3s"];
+
+/// The flags of a controller that acts, unless this run is without.
+fn quick() -> [&'static str; 8] {
+    let mut flags = QUICK;
+    if rules_off::is_off(rules_off::CONTROLLER) {
+        flags[1] = "off";
+    }
+    flags
+}
 
 /// A control plane with hooks, and two guards whose controllers act.
 struct Acting {
@@ -36,7 +55,7 @@ async fn acting() -> &'static Acting {
             let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start().await));
             prepare(plane).await;
             let kubeconfig = plane.kubeconfig(User::Guard);
-            let start = async || Guard::start(plane, &kubeconfig, "127.0.0.1:0", &QUICK).await;
+            let start = async || Guard::start(plane, &kubeconfig, "127.0.0.1:0", &quick()).await;
             let (guard, second) = tokio::join!(start(), start());
             let (guard, second) = (guard.unwrap(), second.unwrap());
             guard.register(plane).await.unwrap();
@@ -67,6 +86,12 @@ impl Acting {
         let mut lines = self.writes(namespace);
         lines.retain(|line| line.ends_with(" done"));
         lines
+    }
+
+    /// Waits for the audit line of a step: it follows what it is about.
+    async fn did(&self, namespace: &str, step: &str) {
+        let line = format!("{step} done");
+        eventually(&line, async || self.done(namespace).contains(&line).then_some(())).await;
     }
 
     /// No step was done twice, and nothing went wrong but lost races.
@@ -142,6 +167,7 @@ async fn what_nobody_frees_is_woken_then_repaired_then_released() {
     space.finish(DATAS, "workers-0").await;
     space.gone(TEMPLATES, "workers").await;
 
+    acting.did(space.ns(), "release Metal3DataTemplate/workers").await;
     let done = acting.done(space.ns());
     let first = |step: &str| done.iter().position(|line| *line == format!("{step} done"));
     let order = [
@@ -264,4 +290,30 @@ pub(super) async fn events(space: &Space) -> BTreeMap<String, Vec<String>> {
         said.entry(text("reason")).or_default().push(text("message"));
     }
     said
+}
+
+/// Waits until an Event says that something is waited for, in these words.
+async fn told_to_wait(space: &Space, words: &str) -> String {
+    eventually(&format!("an Event that waits for {words:?}"), async || {
+        let said = events(space).await;
+        said.get("Waiting")?.iter().find(|it| it.contains(words)).cloned()
+    })
+    .await
+}
+
+/// The finalizers of an object that is there.
+async fn finalizers(space: &Space, resource: &str, name: &str) -> Value {
+    space.get(resource, name).await.unwrap()["metadata"]["finalizers"].clone()
+}
+
+/// Leaves an object these finalizers, as the controllers would that took the others off.
+async fn leave(space: &Space, resource: &str, name: &str, finalizers: &[&str]) {
+    let left = json!({"metadata": {"finalizers": finalizers}});
+    space.patch(resource, name, "", left).await.unwrap();
+}
+
+/// The annotation that marks an object as paused, or as moved away.
+fn annotated(mut object: Value, annotation: &str) -> Value {
+    object["metadata"]["annotations"] = json!({annotation: ""});
+    object
 }

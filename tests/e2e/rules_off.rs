@@ -4,6 +4,9 @@
 //! are then registered without the hooks that it names, and the scenario has to fail, at the step
 //! that the rule is for. That it passes with them is what every other run of it shows. Each proof
 //! is made in one of the two binaries, because each takes a control plane of its own.
+//!
+//! `METAL3_GUARD_E2E_WITHOUT=controller` turns the acting controllers off instead. Scenarios that
+//! wait for one then fail after their whole patience, which is too long to try each time.
 
 use std::{collections::BTreeSet, path::PathBuf, process::Stdio};
 
@@ -15,6 +18,9 @@ use crate::support::{PATIENCE, eventually};
 
 /// Names the hooks to leave out, separated by commas.
 const WITHOUT: &str = "METAL3_GUARD_E2E_WITHOUT";
+
+/// In place of a hook: the controllers that act.
+pub(crate) const CONTROLLER: &str = "controller";
 
 pub(crate) const DELETION: &str = "deletion.metal3-guard.io";
 const REFERENCES: &str = "references.metal3-guard.io";
@@ -41,6 +47,11 @@ const RULES: &[(&str, &[&str], &str)] = &[
     ("references::", &[REFERENCES], "src/core/references.rs"),
     ("release::", &[RELEASE], "src/core/release.rs"),
     ("repair::", &[], "src/core/plan.rs"),
+    ("repair::crds::", &[], "src/core/plan/notes.rs"),
+    ("repair::hooks::", &[], "src/controller/memory.rs"),
+    ("repair::replicas::", &[], "src/controller/mod.rs"),
+    ("repair::rights::", &[], "src/controller/hands.rs"),
+    ("repair::states::", &[], "src/core/by_hand.rs"),
     ("rules_off::", &[], "tests/e2e/rules_off.rs"),
     ("rules_off::a_finalizer_", &[FINALIZERS_MUTATING, FINALIZERS], "src/core/finalizers.rs"),
     ("rules_off::a_stale_index_", &[INDEXES], "src/core/indexes.rs"),
@@ -82,14 +93,15 @@ const PROOFS: &[Proof] = &[
     },
 ];
 
-/// Whether this run is one without that hook.
+/// Whether this run is one without that hook, or without controllers.
 pub(crate) fn is_off(hook: &str) -> bool {
     off().iter().any(|name| name == hook)
 }
 
 /// The manifests as they are shipped, less the hooks that this run does without.
 pub(crate) fn shipped_or_less(manifests: String) -> String {
-    let off = off();
+    let mut off = off();
+    off.retain(|name| name != CONTROLLER);
     if off.is_empty() {
         return manifests;
     }

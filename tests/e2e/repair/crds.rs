@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{DATAS, QUICK, TEMPLATES, finalizers, stuck, told_to_wait, writes};
+use super::{DATAS, TEMPLATES, finalizers, quick, stuck, told_to_wait, writes};
 use crate::{
     e2e::{
         CLAIM_FINALIZER, Crds, DATA_FINALIZER, Space, TEMPLATE_FINALIZER, commands::run, faults,
@@ -18,7 +18,7 @@ async fn without_some_kinds_it_works_says_so_and_takes_no_risk() {
     prepare(&plane).await;
     remove(&plane, &["clusters.cluster.x-k8s.io", "ipclaims.ipam.metal3.io"]).await;
     let config = plane.kubeconfig(User::Guard);
-    let guard = Guard::start(&plane, &config, "127.0.0.1:0", &QUICK).await.unwrap();
+    let guard = Guard::start(&plane, &config, "127.0.0.1:0", &quick()).await.unwrap();
     guard.register(&plane).await.unwrap();
     plane.bind(User::Guard, "metal3-guard").await;
     plane.bind(User::Guard, "metal3-guard-repair").await;

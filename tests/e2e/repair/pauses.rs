@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{DATAS, TEMPLATES, acting, annotated, by_hand, finalizers, told_to_wait};
+use super::{DATAS, TEMPLATES, acting, annotated, finalizers, paste::by_hand, told_to_wait};
 use crate::{
     e2e::{CLAIM_FINALIZER, DATA_FINALIZER, Space, TEMPLATE_FINALIZER, commands::run},
     support::User,

@@ -6,7 +6,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    CLAIMS, DATAS, MACHINES, TEMPLATES, acting, by_hand, finalizers, leave, stuck, told_to_wait,
+    CLAIMS, DATAS, MACHINES, TEMPLATES, acting, finalizers, leave, paste::by_hand, stuck,
+    told_to_wait,
 };
 use crate::{
     e2e::{

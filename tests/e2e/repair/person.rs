@@ -2,36 +2,17 @@
 
 use std::{path::Path, process::Stdio};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines},
     process::{Child, ChildStdout},
 };
 
-use super::{DATAS, TEMPLATES, events, stuck};
+use super::{DATAS, TEMPLATES, events, people::ip_claim, stuck};
 use crate::{
-    e2e::{DATA_FINALIZER, Space, commands::run, env},
+    e2e::{Space, commands::run, env},
     support::{Proxy, User, eventually, guard::BINARY},
 };
-
-/// An IP claim as CAPM3 makes it for a Metal3Data.
-async fn ip_claim(space: &Space, data: &Value) -> String {
-    let meta = &data["metadata"];
-    let name = format!("{}-pool", meta["name"].as_str().unwrap());
-    let claim = json!({
-        "apiVersion": "ipam.metal3.io/v1alpha1", "kind": "IPClaim",
-        "metadata": {
-            "name": name, "namespace": space.ns(), "finalizers": [DATA_FINALIZER],
-            "ownerReferences": [{
-                "apiVersion": data["apiVersion"], "kind": "Metal3Data",
-                "name": meta["name"], "uid": meta["uid"],
-            }],
-        },
-        "spec": {"pool": {"name": "pool"}},
-    });
-    space.create(&claim).await.unwrap();
-    name
-}
 
 /// CAPM3 1.8.1 left these when it released a template too early: no restart and no resync of CAPM3
 /// ever frees them (lab-facts: "only the namespace").

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{DATAS, QUICK, TEMPLATES, events, stuck};
+use super::{DATAS, TEMPLATES, events, quick, stuck};
 use crate::{
     e2e::{commands::account, env},
     support::{Guard, User, eventually},
@@ -27,7 +27,7 @@ async fn a_missing_right_is_said_and_once_granted_all_is_healed() {
     admin(&[&["create", "role", "events"], &events_only[..]].concat()).await;
     admin(&["create", "rolebinding", "events", "--role=events", &who, "-n", space.ns()]).await;
 
-    let guard = Guard::start(env.plane, &config, "127.0.0.1:0", &QUICK).await.unwrap();
+    let guard = Guard::start(env.plane, &config, "127.0.0.1:0", &quick()).await.unwrap();
     guard.ready().await;
     stuck(&space, "workers", &[]).await;
     space.create(&space.data("workers", 0, "w-0")).await.unwrap();

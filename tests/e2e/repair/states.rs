@@ -5,8 +5,8 @@
 use serde_json::json;
 
 use super::{
-    CLAIMS, DATAS, MACHINES, TEMPLATES, annotated, by_hand, finalizers, leave, people::ip_claim,
-    stuck,
+    CLAIMS, DATAS, MACHINES, TEMPLATES, annotated, finalizers, leave, paste::by_hand,
+    people::ip_claim, stuck,
 };
 use crate::{
     e2e::{
