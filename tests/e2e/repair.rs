@@ -3,7 +3,10 @@
 //! a control plane of their own, as two replicas do; without them each of these states stays as it
 //! is for ever.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -72,13 +75,20 @@ async fn acting() -> &'static Acting {
 
 impl Acting {
     /// What both controllers wrote in a namespace, in order of time: `step kind/name result`.
+    ///
+    /// When two take the last finalizers off the same version of an object, the API server removes
+    /// it once and tells both that it was done (`deleteWithoutFinalizers` in its generic store).
     fn writes(&self, namespace: &str) -> Vec<String> {
-        let mut lines: Vec<_> = [&self.env.guard, &self.second]
-            .iter()
-            .flat_map(|guard| writes(guard, namespace))
-            .collect();
-        lines.sort();
-        lines.into_iter().map(|(_, line)| line).collect()
+        let guards = [&self.env.guard, &self.second].into_iter();
+        let mut lines: Vec<_> = guards.flat_map(|guard| audit_lines(guard, namespace)).collect();
+        lines.sort_by(|one, other| one.at.cmp(&other.at));
+        let mut seen = BTreeSet::new();
+        lines.retain(|it| {
+            let removes = ["release ", "free-"].iter().any(|step| it.text.starts_with(step));
+            let done = removes && it.text.ends_with(" done");
+            !done || seen.insert((it.text.clone(), it.version.clone()))
+        });
+        lines.into_iter().map(|it| it.text).collect()
     }
 
     /// The same, without what came to nothing.
@@ -111,6 +121,19 @@ impl Acting {
 
 /// The audit lines of one guard: time, and `step kind/name result`.
 pub(super) fn writes(guard: &Guard, namespace: &str) -> Vec<(String, String)> {
+    audit_lines(guard, namespace).into_iter().map(|it| (it.at, it.text)).collect()
+}
+
+/// What a guard says of one write.
+struct AuditLine {
+    at: String,
+    /// `step kind/name result`.
+    text: String,
+    /// The uid and the resourceVersion that it was for.
+    version: [String; 2],
+}
+
+fn audit_lines(guard: &Guard, namespace: &str) -> Vec<AuditLine> {
     let log = guard.log();
     let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
     let ours = log.iter().filter(|it| it["message"] == "write" && it["namespace"] == namespace);
@@ -120,7 +143,11 @@ pub(super) fn writes(guard: &Guard, namespace: &str) -> Vec<(String, String)> {
         }
         let [step, kind, name, result] =
             ["step", "kind", "name", "result"].map(|key| text(it, key));
-        (text(it, "timestamp"), format!("{step} {kind}/{name} {result}"))
+        AuditLine {
+            at: text(it, "timestamp"),
+            text: format!("{step} {kind}/{name} {result}"),
+            version: ["uid", "resource_version"].map(|key| text(it, key)),
+        }
     })
     .collect()
 }
