@@ -2,7 +2,7 @@
 # build.sh [kube|capi|all]: a real Kubernetes control plane for the tests, as binaries.
 #
 #   kube   etcd, kube-apiserver, kube-controller-manager, kubectl, ... (the default)
-#   capi   clusterctl and the core manager of Cluster API
+#   capi   clusterctl and the core manager of Cluster API, old and new, with their CRDs
 #   all    both
 #
 # Built from Go modules with pinned sums, once per machine: the result is kept under the
@@ -85,14 +85,23 @@ build_kube() {
 }
 
 build_capi() {
-	local folder version module=sigs.k8s.io/cluster-api x=sigs.k8s.io/cluster-api/version flags
+	local folder version manager crds source module=sigs.k8s.io/cluster-api flags
+	local x=$module/version
 	for folder in capi-v1.9.4 capi-v1.14; do
 		version=$(version_of $folder $module)
 		flags=("-X $x.gitVersion=$version" "-X $x.gitMajor=$(part 1 "$version")"
 			"-X $x.gitMinor=$(part 2 "$version")" "-X $x.gitTreeState=clean")
+		manager=$module/core crds=core/config/crd/bases
+		[ $folder != capi-v1.9.4 ] || manager=$module crds=config/crd/bases
 		compile $folder "$building/$folder/clusterctl" $module/cmd/clusterctl "4 minutes" "${flags[@]}"
-		[ $folder != capi-v1.9.4 ] ||
-			compile $folder "$building/$folder/manager" $module "2 minutes" "${flags[@]}"
+		compile $folder "$building/$folder/manager" "$manager" "2 minutes" "${flags[@]}"
+		# The kinds that these very versions read and write, for a control plane to serve.
+		source=$(cd "$here/$folder" && go list -m -f '{{.Dir}}' $module)
+		mkdir "$building/$folder/crds"
+		cp "$source/$crds"/*.yaml "$source/cmd/clusterctl/config/manifest/clusterctl-api.yaml" \
+			"$source"/controlplane/kubeadm/config/crd/bases/*_kubeadmcontrolplanes.yaml \
+			"$building/$folder/crds"
+		chmod u+w "$building/$folder/crds"/*
 	done
 }
 
@@ -114,16 +123,18 @@ key() {
 	) | sha256sum | cut -c 1-16
 }
 
+# need_go SET: whether it can be built at all.
 need_go() {
-	command -v go > /dev/null || die "Go is needed to build the control plane, and there is no \`go\` in PATH." \
+	local answer what=("the control plane" "Or, if you have the binaries already, set KUBEBUILDER_ASSETS to the folder with"
+		"etcd, kube-apiserver, kube-controller-manager and kubectl: then nothing is built.")
+	[ "$1" = kube ] || what=("Cluster API, for the tests that move a cluster with clusterctl")
+	command -v go > /dev/null || die "Go is needed to build ${what[0]}, and there is no \`go\` in PATH." \
 		"Get Go 1.26 or newer: https://go.dev/dl/ (unpack it, add its bin folder to PATH)," \
 		"or the package \`golang\` of your system when that is new enough." \
-		"Or, if you have the binaries already, set KUBEBUILDER_ASSETS to the folder with" \
-		"etcd, kube-apiserver, kube-controller-manager and kubectl: then nothing is built."
-	local answer
-	answer=$(cd "$here/kube" && go list -m 2>&1) || die "this Go cannot build the control plane: $answer" \
+		"${what[@]:1}"
+	answer=$(cd "$here/kube" && go list -m 2>&1) || die "this Go cannot build ${what[0]}: $answer" \
 		"Get Go 1.26 or newer from https://go.dev/dl/, or let Go fetch it by itself: GOTOOLCHAIN=auto." \
-		"Or set KUBEBUILDER_ASSETS to a folder with existing binaries."
+		"${what[@]:1}"
 	command -v "$(go env CC | cut -d' ' -f1)" > /dev/null ||
 		die "a C compiler ($(go env CC)) is needed by Go's CGO: install gcc or clang."
 }
@@ -153,7 +164,7 @@ build() {
 	local set=$1 start=$SECONDS
 	built=$cache/$(key "$set")
 	[ ! -d "$built" ] || return 0
-	need_go
+	need_go "$set"
 	mkdir -p "$cache"
 	if command -v flock > /dev/null; then
 		exec 9> "$built.lock"

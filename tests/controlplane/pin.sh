@@ -20,7 +20,7 @@ capi-v1.9.4)
 	;;
 capi-v1.14)
 	upstream=sigs.k8s.io/cluster-api
-	tools=("$upstream/cmd/clusterctl")
+	tools=("$upstream/core" "$upstream/cmd/clusterctl")
 	;;
 *) echo "pin.sh: no wrapper module $folder" >&2; exit 2 ;;
 esac
