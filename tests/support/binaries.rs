@@ -1,4 +1,4 @@
-//! Where the binaries of the control plane come from: `tests/controlplane/build.sh`.
+//! Where the binaries that the tests run come from: `tests/controlplane/build.sh`.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -11,11 +11,21 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 /// The folder with etcd, kube-apiserver, kube-controller-manager and kubectl. Builds them
 /// when this machine has none yet, which takes minutes and is said on stderr meanwhile.
-pub(crate) fn folder() -> Result<PathBuf> {
+pub(crate) fn kube() -> Result<PathBuf> {
+    folder("kube").context("no control plane to test against")
+}
+
+/// The folder with a folder for each release of Cluster API: clusterctl, the core manager and
+/// the CRDs that belong to them. Built like [`kube`].
+pub(crate) fn capi() -> Result<PathBuf> {
+    folder("capi").context("no Cluster API to test with")
+}
+
+fn folder(set: &str) -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/controlplane/build.sh");
     let mut build = Command::new("bash")
         .arg(&script)
-        .arg("kube")
+        .arg(set)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -29,7 +39,7 @@ pub(crate) fn folder() -> Result<PathBuf> {
     let status = build.wait()?;
     let said = said.and_then(|thread| thread.join().ok()).unwrap_or_default();
     if !status.success() {
-        bail!("no control plane to test against ({status}):\n{said}");
+        bail!("`build.sh {set}` failed ({status}):\n{said}");
     }
     stdout.lines().last().map(PathBuf::from).ok_or_else(|| anyhow!("build.sh named no folder"))
 }

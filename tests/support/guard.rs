@@ -159,26 +159,32 @@ impl Guard {
     /// The shipped webhook configurations and RBAC for a guard outside the cluster, pointed at
     /// this one.
     pub(crate) fn manifests(&self) -> Result<String> {
-        let output = std::process::Command::new(BINARY)
-            .args(["manifests", "--overlay", "local-url"])
-            .output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8(output.stdout)?;
-        let bundle = BASE64_STANDARD.encode(&self.ca_pem);
-        let placeholder = text
-            .lines()
-            .find_map(|line| line.trim_start().strip_prefix("caBundle: "))
-            .context("no caBundle to put the CA into")?;
-        ensure!(text.contains("https://127.0.0.1:8443/"), "no URL to point at the guard");
-        Ok(text
-            .replace(placeholder, &bundle)
-            .replace("https://127.0.0.1:8443/", &format!("https://{}/", self.address)))
+        manifests_for(&self.address, &self.ca_pem)
     }
 
     /// Applies the manifests as a user would. The API server takes a moment to use them.
     pub(crate) async fn register(&self, plane: &ControlPlane) -> Result<()> {
         apply(plane, &self.manifests()?).await
     }
+}
+
+/// The shipped manifests for a guard outside the cluster, pointed at that address (`HOST:PORT`)
+/// with a certificate of that authority.
+pub(crate) fn manifests_for(address: &str, ca_pem: &str) -> Result<String> {
+    let output = std::process::Command::new(BINARY)
+        .args(["manifests", "--overlay", "local-url"])
+        .output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout)?;
+    let bundle = BASE64_STANDARD.encode(ca_pem);
+    let placeholder = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix("caBundle: "))
+        .context("no caBundle to put the CA into")?;
+    ensure!(text.contains("https://127.0.0.1:8443/"), "no URL to point at the guard");
+    Ok(text
+        .replace(placeholder, &bundle)
+        .replace("https://127.0.0.1:8443/", &format!("https://{address}/")))
 }
 
 /// Applies the shipped manifests, or what a test made of them.

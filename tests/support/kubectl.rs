@@ -1,9 +1,10 @@
-//! kubectl against the control plane, as any of its users.
+//! kubectl against the control plane, as any of its users, and how any such program is run.
 
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Stdio,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,7 +12,7 @@ use tokio::{io::AsyncWriteExt as _, process::Command};
 
 use super::{PATIENCE, users::User};
 
-/// What a finished kubectl left behind.
+/// What a finished program left behind.
 #[derive(Debug)]
 pub(crate) struct Ran {
     /// The command line, for messages.
@@ -25,13 +26,13 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// The standard output; panics with the standard error if kubectl failed.
+    /// The standard output; panics with the standard error if the program failed.
     pub(crate) fn ok(self) -> String {
         assert!(self.success, "`{}` failed: {}", self.command, self.stderr);
         self.stdout
     }
 
-    /// The standard error of a kubectl that had to fail; panics if it did not.
+    /// The standard error of a program that had to fail; panics if it did not.
     pub(crate) fn refused(self) -> String {
         assert!(!self.success, "`{}` was not refused: {}", self.command, self.stdout);
         self.stderr
@@ -61,38 +62,17 @@ impl Kubectl {
     /// Runs it with `input` on its standard input, for at most [`PATIENCE`] and a bit, so
     /// that a `wait --timeout` of that length ends first and says what it waited for.
     pub(crate) async fn run(&self, user: User, args: &[&str], input: &str) -> Result<Ran> {
-        let mut child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .arg("--kubeconfig")
             .arg(self.kubeconfig(user))
             .arg("--cache-dir")
             .arg(self.home.join("cache"))
             .args(args)
             .env("HOME", &self.home)
-            .env_remove("KUBECONFIG")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("{} does not start", self.program.display()))?;
-        let stdin = child.stdin.take();
-        let feed = async {
-            if let Some(mut stdin) = stdin {
-                // kubectl may end without having read all of it: its own words say why.
-                stdin.write_all(input.as_bytes()).await.ok();
-            }
-        };
-        let command = format!("kubectl {} (as {})", args.join(" "), user.name());
-        let both = async { tokio::join!(feed, child.wait_with_output()).1 };
-        let output = tokio::time::timeout(PATIENCE + PATIENCE / 4, both)
-            .await
-            .with_context(|| format!("`{command}` did not end"))??;
-        Ok(Ran {
-            command,
-            success: output.status.success(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+            .env_remove("KUBECONFIG");
+        let said = format!("kubectl {} (as {})", args.join(" "), user.name());
+        run(command, said, input, PATIENCE + PATIENCE / 4).await
     }
 
     /// Applies the CRDs in a file, or in the YAML files of a folder, and waits until the
@@ -110,4 +90,38 @@ impl Kubectl {
         }
         Ok(())
     }
+}
+
+/// Runs a program with `input` on its standard input, for so long at most. `said` is its command
+/// line for messages.
+pub(super) async fn run(
+    mut command: Command,
+    said: String,
+    input: &str,
+    patience: Duration,
+) -> Result<Ran> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("`{said}` does not start"))?;
+    let stdin = child.stdin.take();
+    let feed = async {
+        if let Some(mut stdin) = stdin {
+            // It may end without having read all of it: its own words say why.
+            stdin.write_all(input.as_bytes()).await.ok();
+        }
+    };
+    let both = async { tokio::join!(feed, child.wait_with_output()).1 };
+    let output = tokio::time::timeout(patience, both)
+        .await
+        .with_context(|| format!("`{said}` did not end within {patience:?}"))??;
+    Ok(Ran {
+        command: said,
+        success: output.status.success(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
 }

@@ -29,6 +29,7 @@ mod pki;
 mod process;
 mod proxy;
 mod rundir;
+mod upstream;
 mod users;
 
 use std::time::Duration;
@@ -38,8 +39,11 @@ pub(crate) use self::{
     controlplane::{ControlPlane, Namespace},
     forwarder::Forwarder,
     guard::{BINARY, Guard},
+    kubectl::Ran,
     pki::Authority,
+    process::Process,
     proxy::{Proxy, Reads, Verb},
+    upstream::{Link, Upstream},
     users::User,
 };
 

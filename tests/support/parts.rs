@@ -196,12 +196,16 @@ rules:
 - level: Metadata
 "#;
 
-fn flag(name: &str, value: impl std::fmt::Display) -> String {
+pub(super) fn flag(name: &str, value: impl std::fmt::Display) -> String {
     format!("--{name}={value}")
 }
 
 /// Hands the process back once `ready`, or fails when it ends or takes too long.
-async fn until(mut process: Process, what: &str, ready: impl AsyncFn() -> bool) -> Result<Process> {
+pub(super) async fn until(
+    mut process: Process,
+    what: &str,
+    ready: impl AsyncFn() -> bool,
+) -> Result<Process> {
     let deadline = Instant::now() + PATIENCE;
     while !ready().await {
         process.check()?;
@@ -216,7 +220,7 @@ async fn until(mut process: Process, what: &str, ready: impl AsyncFn() -> bool) 
 }
 
 /// Ports nobody listens on now. All are held until the last is found, so they differ.
-fn free_ports<const N: usize>() -> Result<[u16; N]> {
+pub(super) fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let mut ports = [0; N];
     let mut held = Vec::new();
     for port in &mut ports {

@@ -10,29 +10,23 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
 use futures_util::stream;
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::{
     body::{Body, Frame, Incoming},
-    client::conn::http1::SendRequest,
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
-};
 use serde_json::{Value, json};
-use tokio::{
-    net::TcpStream,
-    sync::{oneshot, watch},
-};
-use tokio_rustls::TlsConnector;
+use tokio::sync::{oneshot, watch};
 
-use super::{ControlPlane, User};
+use super::{
+    ControlPlane, User,
+    upstream::{Link, Upstream},
+};
 
 /// What happens to reads that are no watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +173,7 @@ struct State {
     held: watch::Sender<bool>,
     reads: watch::Sender<Reads>,
     seen: Mutex<BTreeMap<Asked, usize>>,
-    upstream: Upstream,
+    upstream: Arc<Upstream>,
 }
 
 impl State {
@@ -188,7 +182,7 @@ impl State {
             held: watch::Sender::new(false),
             reads: watch::Sender::new(Reads::Pass),
             seen: Mutex::default(),
-            upstream: Upstream::of(cluster)?,
+            upstream: Arc::new(upstream(cluster)?),
         })
     }
 
@@ -217,41 +211,13 @@ impl State {
 }
 
 /// The API server, as a kubeconfig describes it.
-#[derive(Debug)]
-struct Upstream {
-    address: String,
-    tls: Arc<ClientConfig>,
-}
-
-impl Upstream {
-    fn of(cluster: &Value) -> Result<Self> {
-        let text = |key: &str| cluster[key].as_str().with_context(|| format!("no {key}"));
-        let Some(address) = text("server")?.strip_prefix("https://") else {
-            bail!("the API server is not behind https");
-        };
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(text("certificate-authority")?)? {
-            roots.add(certificate?)?;
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(Self { address: address.trim_end_matches('/').into(), tls: Arc::new(tls) })
-    }
-
-    async fn connect(&self) -> Result<SendRequest<Incoming>> {
-        let stream = TcpStream::connect(&self.address).await?;
-        stream.set_nodelay(true)?;
-        let host = self.address.rsplit_once(':').context("no port")?.0;
-        let name = ServerName::try_from(host.to_owned())?;
-        let stream = TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream).await?;
-        let (sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        Ok(sender)
-    }
+fn upstream(cluster: &Value) -> Result<Upstream> {
+    let text = |key: &str| cluster[key].as_str().with_context(|| format!("no {key}"));
+    let Some(address) = text("server")?.strip_prefix("https://") else {
+        bail!("the API server is not behind https");
+    };
+    let ca_pem = fs::read(text("certificate-authority")?)?;
+    Upstream::new(address.trim_end_matches('/'), &ca_pem)
 }
 
 async fn accept(listener: TcpListener, state: Arc<State>) -> Result<()> {
@@ -262,10 +228,9 @@ async fn accept(listener: TcpListener, state: Arc<State>) -> Result<()> {
         let state = Arc::clone(&state);
         tokio::spawn(async move {
             // One connection there for each one here: what breaks there, breaks here.
-            let upstream = Arc::new(tokio::sync::Mutex::new(None));
-            let service = service_fn(move |request| {
-                forward(Arc::clone(&state), Arc::clone(&upstream), request)
-            });
+            let link = Arc::new(Link::new(Arc::clone(&state.upstream)));
+            let service =
+                service_fn(move |request| forward(Arc::clone(&state), Arc::clone(&link), request));
             let serving = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service);
             // The guard may close it at any time, in the middle of a watch too.
@@ -276,26 +241,14 @@ async fn accept(listener: TcpListener, state: Arc<State>) -> Result<()> {
 
 async fn forward(
     state: Arc<State>,
-    upstream: Arc<tokio::sync::Mutex<Option<SendRequest<Incoming>>>>,
+    link: Arc<Link<Incoming>>,
     request: Request<Incoming>,
 ) -> Result<Response<impl Body<Data = Bytes, Error = hyper::Error>>> {
     let asked = Asked::of(request.method(), request.uri());
     let verb = asked.verb;
     *state.seen().entry(asked).or_default() += 1;
     state.admit(verb).await;
-    let mut upstream = upstream.lock().await;
-    let mut kept = upstream.take();
-    if let Some(sender) = &mut kept
-        && sender.ready().await.is_err()
-    {
-        kept = None;
-    }
-    let mut sender = match kept {
-        Some(sender) => sender,
-        None => state.upstream.connect().await?,
-    };
-    let response = sender.send_request(request).await.map_err(|error| anyhow!(error))?;
-    *upstream = Some(sender);
+    let response = link.send(request).await?;
     let gate = (verb == Verb::Watch).then(|| state.held.subscribe());
     Ok(response.map(|body| gated(body, gate)))
 }
