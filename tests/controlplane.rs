@@ -15,6 +15,7 @@ use std::{
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -26,7 +27,8 @@ use kube::{
     },
 };
 use serde_json::json;
-use support::{ControlPlane, PATIENCE, User, eventually};
+use support::{ControlPlane, Delay, PATIENCE, User, eventually};
+use tokio::time::Instant;
 
 #[tokio::test]
 async fn a_second_call_gives_the_same_control_plane() {
@@ -102,6 +104,29 @@ async fn the_garbage_collector_takes_what_lost_its_owner() {
         maps.get_opt("dependent").await.unwrap().is_none().then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn from_afar_everything_takes_its_time_and_arrives_whole() {
+    let plane = ControlPlane::shared().await;
+    let namespace = plane.namespace("afar").await;
+    let pause = Duration::from_millis(200);
+    let far = Delay::start(plane, User::Admin, pause).await.unwrap();
+    let client = ControlPlane::client_from(far.kubeconfig()).await;
+    let maps = Api::<ConfigMap>::namespaced(client, namespace.name());
+
+    // More than the proxy reads at once, both ways.
+    let mut map = config_map(&json!({"name": "big"}));
+    let text = "0123456789".repeat(50_000);
+    map.data = Some([("text".to_owned(), text.clone())].into());
+    let begun = Instant::now();
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    // To connect, to agree on keys, and to ask.
+    assert!(begun.elapsed() >= 3 * pause, "{:?}", begun.elapsed());
+    let begun = Instant::now();
+    let read = maps.get("big").await.unwrap();
+    assert!(begun.elapsed() >= pause, "{:?}", begun.elapsed());
+    assert_eq!(read.data.unwrap().remove("text"), Some(text));
 }
 
 #[tokio::test]

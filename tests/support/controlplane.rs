@@ -77,7 +77,7 @@ impl ControlPlane {
     }
 
     fn start_blocking() -> Result<Self> {
-        let binaries = binaries::folder()?;
+        let binaries = binaries::kube()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut attempts = 0;
         loop {
@@ -135,9 +135,14 @@ impl ControlPlane {
 
     /// A client of that user. It works on the runtime it was made on, so make one per test.
     pub(crate) async fn client(&self, user: User) -> Client {
+        Self::client_from(&self.kubeconfig(user)).await
+    }
+
+    /// The same, from any kubeconfig file.
+    pub(crate) async fn client_from(kubeconfig: &Path) -> Client {
         // Another test may have been first; whoever was, it is ring.
         rustls::crypto::ring::default_provider().install_default().ok();
-        let kubeconfig = or_fail(Kubeconfig::read_from(self.kubeconfig(user)).map_err(Into::into));
+        let kubeconfig = or_fail(Kubeconfig::read_from(kubeconfig).map_err(Into::into));
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
         let mut config = or_fail(config.map_err(Into::into));

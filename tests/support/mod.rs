@@ -19,8 +19,10 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
 
 mod binaries;
+mod capi;
 pub(crate) mod capm3;
 mod controlplane;
+mod delay;
 mod forwarder;
 pub(crate) mod guard;
 mod kubectl;
@@ -35,8 +37,10 @@ mod users;
 use std::time::Duration;
 
 pub(crate) use self::{
+    capi::{Capi, Release},
     capm3::{Behaviour, Capm3},
     controlplane::{ControlPlane, Namespace},
+    delay::Delay,
     forwarder::Forwarder,
     guard::{BINARY, Guard},
     kubectl::Ran,
