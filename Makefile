@@ -1,5 +1,6 @@
 # make demo   serve a made-up state on loopback and print lines to try
 # make test   everything that can be tested without a cluster
+# make soak   the tests that are worth repeating, many times
 # make check  what to run before a commit: format, lints, quick tests
 # make bench  how fast the rules and a whole review are
 #
@@ -9,7 +10,7 @@
 CARGO ?= cargo
 BINARY = $${CARGO_TARGET_DIR:-target}/debug/metal3-guard
 
-.PHONY: demo test check bench tools cargo
+.PHONY: demo test soak check bench tools cargo
 
 demo: cargo
 	$(CARGO) run --locked -- serve --demo --drain-delay 0 $(ARGS)
@@ -20,6 +21,10 @@ test: tools
 	$(CARGO) build --locked
 	tests/curl/run.py --self-test
 	GUARD_BIN="$(BINARY)" tests/curl/run.py
+
+# A test that is worth repeating looks at this variable.
+soak: tools
+	METAL3_GUARD_SOAK=1 $(CARGO) test --locked --test move -- --nocapture
 
 check: cargo
 	$(CARGO) fmt --check
