@@ -18,7 +18,7 @@ use super::{
 use crate::{
     core::{
         by_hand::ByHand,
-        diagnosis::{self, Health, NamespaceReport, State, TemplateReport},
+        diagnosis::{self, Health, NamespaceReport, State, TemplateReport, UNUSED},
     },
     inventory::Inventory,
 };
@@ -231,11 +231,14 @@ fn summary(report: &TemplateReport) -> [String; 2] {
         1 => "named by 1 object".into(),
         many => format!("named by {many} objects"),
     };
-    let more = match &*report.stale_indexes {
-        [] => named_by,
-        stale => format!("{named_by}; stale indexes: {}", stale.join(", ")),
+    let stale = match &*report.stale_indexes {
+        [] => None,
+        stale => Some(format!("stale indexes: {}", stale.join(", "))),
     };
-    [deletable.into(), more]
+    // That nothing uses it is said already.
+    let notes = report.notes.iter().filter(|note| *note != UNUSED).cloned();
+    let more: Vec<_> = [named_by].into_iter().chain(stale).chain(notes).collect();
+    [deletable.into(), text::one_line(&more.join("; "))]
 }
 
 fn write_trouble(

@@ -17,6 +17,9 @@ use super::{
     verdict::{Answer, Ruling, first_three},
 };
 
+/// The note on a template that nothing uses.
+pub const UNUSED: &str = "nothing uses it";
+
 /// One namespace, told to a person.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -326,7 +329,7 @@ fn notes(
         None => {}
     }
     if state == State::Live && usage.is_empty() {
-        notes.push("nothing uses it".into());
+        notes.push(UNUSED.into());
     }
     notes
 }
