@@ -65,6 +65,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     let router = admission::router(admission, server.budget());
 
     let mut background = JoinSet::new();
+    let hands = controller.as_ref().map(Controller::hands);
     if let Some(controller) = controller {
         background.spawn(controller.run());
     }
@@ -81,6 +82,10 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
         out.flush()?;
     }
     server.serve(router, signals).await.map_err(|error| failed(&error))?;
+    if let Some(hands) = hands {
+        // What is being written leaves its line.
+        hands.rest().await;
+    }
     Ok(Outcome::Good)
 }
 

@@ -13,7 +13,10 @@ use kube::{
     core::request::Error as RequestError,
 };
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::{Instant, timeout, timeout_at},
+};
 
 use super::pace::Pace;
 use crate::{
@@ -31,11 +34,16 @@ pub const FIELD_MANAGER: &str = "metal3-guard";
 /// How long one write may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Most writes under way; more than anyone begins at once.
+const SIDE_BY_SIDE: usize = 64;
+
 /// Carries out steps.
 #[derive(Debug)]
 pub struct Hands {
     cluster: Arc<Cluster>,
     pace: Pace,
+    /// One for each write under way.
+    under_way: Semaphore,
     /// For the audit line: the controller, or the reason that a person gave.
     on_behalf_of: String,
 }
@@ -80,7 +88,8 @@ impl fmt::Display for NotWritten {
 impl Hands {
     /// Hands that write no faster than `pace`. `on_behalf_of` stands in every audit line.
     pub fn new(cluster: Arc<Cluster>, pace: Pace, on_behalf_of: impl Into<String>) -> Self {
-        Self { cluster, pace, on_behalf_of: on_behalf_of.into() }
+        let under_way = Semaphore::new(SIDE_BY_SIDE);
+        Self { cluster, pace, under_way, on_behalf_of: on_behalf_of.into() }
     }
 
     /// Carries out one step and leaves an audit line.
@@ -89,6 +98,8 @@ impl Hands {
     /// When the API server refused it or did not answer; in the latter case it may have been done.
     pub async fn carry_out(&self, step: &Step) -> Result<Written, NotWritten> {
         self.pace.wait().await;
+        // Never closed as a whole.
+        let _under_way = self.under_way.acquire().await;
         let outcome = self.write(&step.write).await;
         let Target { kind, namespace, name, uid, resource_version } = step.write.target();
         let removed = match step.write.change() {
@@ -106,6 +117,15 @@ impl Hands {
             reason = step.reason, on_behalf_of = self.on_behalf_of, result, error, "write"
         );
         outcome
+    }
+
+    /// Waits until the writes under way have ended and left their lines, and begins none any more:
+    /// for the end of the program.
+    pub async fn rest(&self) {
+        let all = u32::try_from(SIDE_BY_SIDE).unwrap_or(u32::MAX);
+        if let Ok(all) = timeout(PATIENCE, self.under_way.acquire_many(all)).await {
+            all.map(SemaphorePermit::forget).ok();
+        }
     }
 
     async fn write(&self, write: &Write) -> Result<Written, NotWritten> {

@@ -70,7 +70,7 @@ pub struct Controller {
     cluster: Arc<Cluster>,
     mode: Mode,
     timing: Timing,
-    hands: Hands,
+    hands: Arc<Hands>,
     events: Events,
     metrics: RepairMetrics,
     memory: Mutex<Memory>,
@@ -82,7 +82,7 @@ impl Controller {
     /// A controller that has seen nothing yet.
     pub fn new(cluster: Arc<Cluster>, mode: Mode, timing: Timing, metrics: RepairMetrics) -> Self {
         Self {
-            hands: Hands::new(Arc::clone(&cluster), Pace::default(), "controller"),
+            hands: Arc::new(Hands::new(Arc::clone(&cluster), Pace::default(), "controller")),
             events: Events::new(Arc::clone(&cluster)),
             cluster,
             mode,
@@ -91,6 +91,11 @@ impl Controller {
             memory: Mutex::default(),
             unserved: Mutex::default(),
         }
+    }
+
+    /// What carries out the steps; let it rest before the program ends.
+    pub fn hands(&self) -> Arc<Hands> {
+        Arc::clone(&self.hands)
     }
 
     /// Runs for ever. May be dropped at any time: a write is done or not, and nothing else counts.
