@@ -1,6 +1,6 @@
 # make demo   serve a made-up state on loopback and print lines to try
 # make test   everything that can be tested without a cluster
-# make soak   the tests that are worth repeating, many times
+# make soak   what takes long: random walks through a cluster, and what is worth repeating
 # make check  what to run before a commit: format, lints, quick tests
 # make bench  how fast the rules and a whole review are
 #
@@ -22,9 +22,9 @@ test: tools
 	tests/curl/run.py --self-test
 	GUARD_BIN="$(BINARY)" tests/curl/run.py
 
-# A test that is worth repeating looks at this variable.
+# A test that has more to do than in make test looks at this variable.
 soak: tools
-	METAL3_GUARD_SOAK=1 $(CARGO) test --locked --test move -- --nocapture
+	METAL3_GUARD_SOAK=1 $(CARGO) test --locked --test move --test soak -- --nocapture
 
 check: cargo
 	$(CARGO) fmt --check

@@ -18,7 +18,7 @@ use kube::{
 use super::{
     binaries,
     kubectl::Ran,
-    parts::{Parts, is_port_taken},
+    parts::{Audit, Parts, is_port_taken},
     process::Process,
     rundir::RunDir,
     users::{self, User},
@@ -63,7 +63,10 @@ impl ControlPlane {
     pub(crate) async fn shared() -> &'static Self {
         static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
         // On a thread and a runtime of its own: it outlives the runtime of any one test.
-        let start = || SHARED.get_or_init(|| Self::start_blocking().map_err(|e| format!("{e:#}")));
+        let start = || {
+            let started = || Self::start_blocking(Audit::default());
+            SHARED.get_or_init(|| started().map_err(|error| format!("{error:#}")))
+        };
         match or_fail(tokio::task::spawn_blocking(start).await.map_err(Into::into)) {
             Ok(plane) => plane,
             Err(error) => or_fail(Err(anyhow!("{error}"))),
@@ -72,26 +75,31 @@ impl ControlPlane {
 
     /// One more, for a test that pauses or restarts parts of it. Panics like [`Self::shared`].
     pub(crate) async fn start() -> Self {
-        let started = tokio::task::spawn_blocking(Self::start_blocking).await;
+        Self::start_audited(Audit::default()).await
+    }
+
+    /// The same, with more in its audit log.
+    pub(crate) async fn start_audited(audit: Audit) -> Self {
+        let started = tokio::task::spawn_blocking(move || Self::start_blocking(audit)).await;
         or_fail(started.map_err(Into::into).flatten())
     }
 
-    fn start_blocking() -> Result<Self> {
+    fn start_blocking(audit: Audit) -> Result<Self> {
         let binaries = binaries::kube()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match runtime.block_on(Self::start_once(&binaries)) {
+            match runtime.block_on(Self::start_once(&binaries, audit)) {
                 Err(error) if attempts < 3 && is_port_taken(&error) => {}
                 outcome => return outcome,
             }
         }
     }
 
-    async fn start_once(binaries: &Path) -> Result<Self> {
+    async fn start_once(binaries: &Path, audit: Audit) -> Result<Self> {
         let run = RunDir::new()?;
-        match Self::start_parts(binaries, &run).await {
+        match Self::start_parts(binaries, &run, audit).await {
             Ok((parts, [etcd, apiserver, controller_manager])) => Ok(Self {
                 controller_manager,
                 apiserver,
@@ -110,8 +118,12 @@ impl ControlPlane {
         }
     }
 
-    async fn start_parts(binaries: &Path, run: &RunDir) -> Result<(Parts, [Mutex<Process>; 3])> {
-        let parts = Parts::new(binaries, run)?;
+    async fn start_parts(
+        binaries: &Path,
+        run: &RunDir,
+        audit: Audit,
+    ) -> Result<(Parts, [Mutex<Process>; 3])> {
+        let parts = Parts::new(binaries, run, audit)?;
         let etcd = parts.start_etcd(run).await?;
         let apiserver = parts.start_apiserver(run).await?;
         let rbac = ["apply", "--server-side", "-f", "-"];

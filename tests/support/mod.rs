@@ -44,6 +44,7 @@ pub(crate) use self::{
     forwarder::Forwarder,
     guard::{BINARY, Guard},
     kubectl::Ran,
+    parts::Audit,
     pki::Authority,
     process::Process,
     proxy::{Proxy, Reads, Verb},

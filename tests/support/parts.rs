@@ -32,7 +32,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// Chooses ports and writes keys, certificates, tokens and kubeconfigs into `run`.
-    pub(crate) fn new(binaries: &Path, run: &RunDir) -> Result<Self> {
+    pub(crate) fn new(binaries: &Path, run: &RunDir, audit: Audit) -> Result<Self> {
         let [etcd_port, peer_port, port] = free_ports()?;
         let kubectl =
             Kubectl::new(binaries.join("kubectl"), run.join("kubeconfigs"), run.join("data"));
@@ -47,7 +47,7 @@ impl Parts {
             ("server.key", &key),
             ("sa.key", &service_accounts.serialize_pem()),
             ("sa.pub", &service_accounts.public_key_pem()),
-            ("audit.yaml", AUDIT_POLICY),
+            ("audit.yaml", audit.policy()),
         ] {
             fs::write(run.join("pki").join(name), content)?;
         }
@@ -112,6 +112,8 @@ impl Parts {
             flag("disable-admission-plugins", "ServiceAccount"),
             flag("audit-policy-file", pki("audit.yaml")),
             flag("audit-log-path", run.join("logs/audit.log").display()),
+            // One file, however much is written (megabytes).
+            flag("audit-log-maxsize", 4000),
         ];
         let mut tries = 0;
         loop {
@@ -178,9 +180,27 @@ pub(crate) fn is_port_taken(error: &anyhow::Error) -> bool {
 const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,\
     serviceaccount-controller,clusterrole-aggregation-controller";
 
-/// Writes only: who did what to which object, and what webhooks noted. Of the guard, also what it
-/// sent: it must not have taken more than it says.
-const AUDIT_POLICY: &str = r#"
+/// How much the audit log holds of each write. It holds no reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Audit {
+    /// Who did what to which object, and what webhooks noted. Of the guard, also what it sent: it
+    /// must not have taken more than it says.
+    #[default]
+    Metadata,
+    /// Also what was sent, and the object that it made, for the kinds of Cluster API and Metal3.
+    Contents,
+}
+
+impl Audit {
+    const fn policy(self) -> &'static str {
+        match self {
+            Self::Metadata => METADATA,
+            Self::Contents => CONTENTS,
+        }
+    }
+}
+
+const METADATA: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -193,6 +213,26 @@ rules:
   - {group: coordination.k8s.io, resources: [leases]}
 - level: Request
   users: [guard]
+- level: Metadata
+"#;
+
+const CONTENTS: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+omitManagedFields: true
+rules:
+- level: None
+  verbs: [get, list, watch]
+- level: None
+  resources:
+  - {group: "", resources: [events]}
+  - {group: coordination.k8s.io, resources: [leases]}
+- level: RequestResponse
+  resources:
+  - {group: cluster.x-k8s.io}
+  - {group: infrastructure.cluster.x-k8s.io}
+  - {group: ipam.metal3.io}
 - level: Metadata
 "#;
 
