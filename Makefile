@@ -1,6 +1,7 @@
 # make demo   serve a made-up state on loopback and print lines to try
 # make test   everything that can be tested without a cluster
-# make soak   what takes long: random walks through a cluster, and what is worth repeating
+# make soak   what takes long: random walks through a cluster, longer searches through the model (SEED
+#             is their first seed), and what is worth repeating
 # make check  what to run before a commit: format, lints, quick tests
 # make bench  how fast the rules and a whole review are
 #
@@ -8,6 +9,7 @@
 # CARGO_TARGET_DIR moves the build, ARGS adds arguments to the demo.
 
 CARGO ?= cargo
+SEED ?= 1
 BINARY = $${CARGO_TARGET_DIR:-target}/debug/metal3-guard
 
 .PHONY: demo test soak check bench tools cargo
@@ -18,6 +20,7 @@ demo: cargo
 test: tools
 	$(CARGO) test --locked --lib --bins --tests --examples
 	$(CARGO) test --locked --doc
+	$(CARGO) test --locked --profile soak --test model
 	$(CARGO) build --locked
 	tests/curl/run.py --self-test
 	GUARD_BIN="$(BINARY)" tests/curl/run.py
@@ -25,10 +28,12 @@ test: tools
 # A test that has more to do than in make test looks at this variable.
 soak: tools
 	METAL3_GUARD_SOAK=1 $(CARGO) test --locked --test move --test soak -- --nocapture
+	METAL3_GUARD_SOAK=$(SEED) $(CARGO) test --locked --profile soak --test model -- --nocapture
 
 check: cargo
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets --locked -- -D warnings
+	$(CARGO) clippy --test model --locked -- -D warnings
 	$(CARGO) test --locked --lib
 
 bench: cargo
