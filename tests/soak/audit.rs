@@ -61,6 +61,8 @@ pub(crate) struct Version {
     pub(crate) template: Option<String>,
     /// The claim that it names.
     pub(crate) claim: Option<String>,
+    /// Of a template: what its Metal3Data have from where, their addresses among it.
+    pub(crate) metadata_from: Vec<String>,
     /// The claims in `status.indexes`.
     pub(crate) indexed: Vec<String>,
     /// Numbers for the metadata without the wake-up and the revision, and for all but the metadata.
@@ -220,6 +222,12 @@ impl Version {
             cluster: text(&metadata["labels"]["cluster.x-k8s.io/cluster-name"]),
             template: named("template").or_else(|| named("dataTemplate")),
             claim: named("claim"),
+            metadata_from: spec["metaData"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|it| it.0.clone())
+                .collect(),
             indexed: match indexes {
                 Value::Object(by_claim) => by_claim.keys().cloned().collect(),
                 list_of => list(list_of).iter().map(|it| text(&it["name"])).collect(),
@@ -235,6 +243,7 @@ impl Version {
     fn fill(&mut self, before: &Self) {
         self.template.clone_from(&before.template);
         self.claim.clone_from(&before.claim);
+        self.metadata_from.clone_from(&before.metadata_from);
         self.indexed.clone_from(&before.indexed);
         self.paused |= before.paused;
         self.rest.1 = before.rest.1;

@@ -9,7 +9,9 @@ use crate::{
     lines::{self, Line},
     person::Rescue,
     rules,
-    space::{CLAIM_FINALIZER, CLAIMS, DATAS, HOLD, MACHINES, TEMPLATE_FINALIZER, TEMPLATES},
+    space::{
+        CLAIM_FINALIZER, CLAIMS, DATAS, HOLD, IP_CLAIMS, MACHINES, TEMPLATE_FINALIZER, TEMPLATES,
+    },
 };
 
 const NS: &str = "seed-0-a-0";
@@ -323,6 +325,32 @@ fn help_without_an_excuse() {
         log.create(CLAIMS, held_by(&claim(), &[]));
         log.push([by, "patch", CLAIMS, "w-0"], 200, &Value::Null, claim());
         assert_eq!(log.found(&[rescue(Some((CLAIMS, "w-0")))]).is_empty(), excused);
+    }
+}
+
+#[test]
+fn an_ip_claim_that_another_template_knows_nothing_of_has_an_excuse() {
+    let spec = json!({"metaData": {"ipAddressesFromPool": [{"key": "ip", "name": "pool"}]}});
+    let mut owned = object("IPClaim", "workers-0-pool", &[DATA_FINALIZER], &json!({}));
+    owned["metadata"]["ownerReferences"] = json!([{"uid": "uid-workers-0"}]);
+    for (pools, excused) in [(true, false), (false, true)] {
+        let mut log = Log::default();
+        let mut template = template();
+        if pools {
+            template["spec"] = spec.clone();
+        }
+        log.create(TEMPLATES, template);
+        log.create(DATAS, data());
+        log.create(IP_CLAIMS, owned.clone());
+        log.delete("admin", DATAS, &data());
+        log.end(DATAS, &data());
+        let rescue = Rescue {
+            namespace: NS.into(),
+            template: String::new(),
+            object: Some((IP_CLAIMS.into(), "workers-0-pool".into())),
+            with: "help".into(),
+        };
+        assert_eq!(log.found(&[rescue]).is_empty(), excused, "{pools}");
     }
 }
 

@@ -9,9 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::{
-    audit::{Audit, Certain, Event, Version, WOKEN},
+    audit::{Audit, Certain, Event, History, Version, WOKEN},
     person::Rescue,
-    space::{CLAIM_FINALIZER, CLAIMS, CLUSTERS, DATAS, MACHINES, TEMPLATE_FINALIZER, TEMPLATES},
+    space::{
+        CLAIM_FINALIZER, CLAIMS, CLUSTERS, DATAS, IP_CLAIMS, MACHINES, TEMPLATE_FINALIZER,
+        TEMPLATES,
+    },
 };
 
 /// The guard carries out what it has planned from a list that is at most this old.
@@ -357,8 +360,12 @@ pub(crate) fn excuse(audit: &Audit, rescue: &Rescue) -> Option<&'static str> {
         }
     }
     let (resource, name) = object.as_ref()?;
-    let own = audit.of(namespace, resource).filter(|it| it.name == *name);
-    own.flat_map(|it| it.versions.windows(2)).find_map(|pair| {
+    let own = || audit.of(namespace, resource).filter(|it| it.name == *name);
+    // CAPM3 gives back what the template names that is there when a Metal3Data ends.
+    if resource == IP_CLAIMS && own().any(|it| without_pools(audit, it)) {
+        return Some("its Metal3Data ended with another template of the same name, without pools");
+    }
+    own().flat_map(|it| it.versions.windows(2)).find_map(|pair| {
         if pair[1].finalizers.iter().all(|it| pair[0].finalizers.contains(it)) {
             return None;
         }
@@ -367,6 +374,21 @@ pub(crate) fn excuse(audit: &Audit, rescue: &Rescue) -> Option<&'static str> {
             event if event.user == "capi" => Some("a finalizer was put back before its deletion"),
             _ => None,
         }
+    })
+}
+
+/// Whether the Metal3Data that owned this IP claim ended when the template of its name had no pools.
+fn without_pools(audit: &Audit, ip_claim: &History) -> bool {
+    let owners = ip_claim.versions.iter().flat_map(|it| &it.owners);
+    owners.filter_map(|uid| audit.objects.get(uid)).any(|data| {
+        let Some(end) = data.end.map(|end| audit.events[end].done) else { return false };
+        let template = data.versions.last().and_then(|it| it.template.as_deref());
+        let templates = audit.of(&data.namespace, TEMPLATES);
+        let mut named = templates.filter(|it| Some(&*it.name) == template);
+        named.any(|it| {
+            let at_the_end = it.versions.iter().rfind(|it| audit.events[it.by].received <= end);
+            at_the_end.is_some_and(|it| it.metadata_from.is_empty())
+        })
     })
 }
 
