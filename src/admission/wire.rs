@@ -203,3 +203,6 @@ struct UserInfo<'a> {
     #[serde(borrow)]
     username: Read<Word<'a>>,
 }
+
+#[cfg(test)]
+mod tests;

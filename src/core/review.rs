@@ -72,7 +72,8 @@ impl<'a> Known<'a> {
         Self(objects)
     }
 
-    fn get(self, text: &str) -> Option<&'a Object> {
+    /// What this text says, if it is one of those.
+    pub(crate) fn get(self, text: &str) -> Option<&'a Object> {
         let known = self.0.into_iter().flatten().find(|(known, _)| std::ptr::eq(*known, text));
         known.map(|(_, object)| object)
     }

@@ -1,28 +1,15 @@
+//! What is read, what is left to `serde_json`, and what is refused.
+
 use std::collections::BTreeMap;
 
-use proptest::{
-    collection::{btree_map, vec},
-    prelude::*,
-    sample::{Index, select},
-};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::*;
 
-/// Read, passed over and taken as text: all as `serde_json` does, or not at all.
-fn agrees(text: &str) {
-    if let Ok(value) = read::<Value>(text) {
-        assert_eq!(Some(value), serde_json::from_str(text).ok(), "{text}");
-    }
-    let ignored = serde_json::from_str::<IgnoredAny>(text).is_ok();
-    assert!(read::<IgnoredAny>(text).is_err() || ignored, "{text}");
-    if let Ok(both) = read::<Both<'_, Value>>(text) {
-        let raw: Option<&RawValue> = serde_json::from_str(text).ok();
-        assert_eq!(Some(both.text), raw.map(RawValue::get), "{text}");
-        assert_eq!(both.value, read(text).ok(), "{text}");
-    }
-}
+mod alike;
+
+use alike::agrees;
 
 #[test]
 fn what_is_usual_is_read_without_help() {
@@ -137,45 +124,24 @@ fn every_byte_is_told_apart_at_every_place() {
     }
 }
 
-fn documents() -> impl Strategy<Value = String> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        any::<f64>().prop_map(Value::from),
-        ".{0,20}".prop_map(Value::from),
-    ];
-    leaf.prop_recursive(6, 64, 6, |inner| {
-        let key = prop_oneof!["[a-z.:/-]{0,12}", ".{0,6}"];
-        prop_oneof![
-            vec(inner.clone(), 0..6).prop_map(Value::from),
-            btree_map(key, inner, 0..6).prop_map(|map| Value::Object(map.into_iter().collect())),
-        ]
-    })
-    .prop_flat_map(|value| {
-        let texts = [value.to_string(), serde_json::to_string_pretty(&value).unwrap()];
-        select(texts.to_vec())
-    })
+#[test]
+fn depth_counts_for_what_is_read_and_for_nothing_else() {
+    for depth in 1..200 {
+        for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+            agrees(&format!("{}1{}", open.repeat(depth), close.repeat(depth)));
+            agrees(&format!("{}1{}", open.repeat(depth), close.repeat(depth - 1)));
+        }
+    }
 }
 
-proptest! {
-    #[test]
-    fn documents_are_read_alike(text in documents()) {
-        agrees(&text);
-        prop_assert!(read::<IgnoredAny>(&text).is_ok());
-    }
-
-    #[test]
-    fn damaged_documents_are_judged_alike(
-        text in documents(),
-        at in any::<Index>(),
-        with in select(vec!["", "\"", "\\", "{", "}", "[", "]", ",", ":", "0", "-", "e", "\n", "\u{0}", "n", "\u{e9}"]),
-        cut in 0..3_usize,
-    ) {
-        let mut text: Vec<_> = text.chars().collect();
-        let at = at.index(text.len());
-        let end = text.len().min(at + cut);
-        text.splice(at..end, with.chars());
-        agrees(&text.into_iter().collect::<String>());
+#[test]
+fn of_equal_keys_each_type_takes_what_it_takes_elsewhere() {
+    for text in [
+        r#"{"a":"x","a":"y"}"#,
+        r#"{"d":1,"d":2}"#,
+        r#"{"z":1,"z":2}"#,
+        r#"{"a":"x","\u0061":"y"}"#,
+    ] {
+        agrees(text);
     }
 }
