@@ -103,6 +103,11 @@ impl Guard {
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
     }
 
+    /// All log lines so far that were looked at.
+    pub(crate) fn seen(&self) -> &[String] {
+        &self.seen
+    }
+
     /// Waits for the end.
     pub(crate) fn end(&mut self) -> ExitStatus {
         // The log ends with the process; then there is nothing left to wait for.

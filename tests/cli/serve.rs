@@ -154,6 +154,27 @@ fn the_first_sigterm_drains_and_the_second_ends_at_once() {
 }
 
 #[test]
+fn every_review_has_its_line_when_the_end_comes_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let [ca, cert, key] = certificates(dir.path());
+    let args = ["--state", STATE, "--tls-cert", &cert, "--tls-key", &key, "--drain-delay", "3600"];
+    let mut guard = Guard::start(&args, &[]);
+    // The first signal only makes the guard leave, so that one more is the end.
+    guard.signal("TERM");
+    guard.until_message("draining");
+    let url = format!("https://{}/validate/deletion?timeout=5s&n=[1-200]", guard.address);
+    let answers = bash(&format!(
+        "curl -sS --max-time 60 --cacert '{ca}' -H 'Content-Type: application/json' \
+         --data-binary @tests/data/reviews/delete-in-use/review.json -w '\\n%{{http_code}}\\n' '{url}'"
+    ));
+    guard.signal("TERM");
+    assert_eq!(guard.end().code(), Some(3));
+    assert_eq!(answers.lines().filter(|line| *line == "200").count(), 200);
+    let reviews = guard.seen().iter().filter(|line| line.contains(r#""message":"review""#));
+    assert_eq!(reviews.count(), 200);
+}
+
+#[test]
 fn the_tests_themselves_run_without_settings() {
     for name in settings() {
         let done = run(&["diagnose"]);
