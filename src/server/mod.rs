@@ -13,10 +13,13 @@
 
 mod admin;
 mod body;
+mod connection;
 mod drain;
+mod eager;
 mod listen;
 mod metrics;
 mod tls;
+mod turns;
 
 use std::{
     io,

@@ -95,6 +95,42 @@ async fn a_kept_connection_is_closed_after_the_idle_time() {
 }
 
 #[tokio::test]
+async fn slow_headers_of_a_later_request_are_closed_after_the_idle_time() {
+    let server = Running::start(|settings| settings.connections.idle = SHORT).await;
+    let mut slow = server.connect().await;
+    assert_eq!(slow.get("/").await.unwrap().status, 200);
+    soon(async {
+        // Until the server closes, one byte of headers at a time.
+        while slow.send("G").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    server.until_metric("connections_open", |n| n == 0).await;
+}
+
+#[tokio::test]
+async fn an_answer_may_take_longer_than_the_idle_time() {
+    let server = Running::with_router(
+        |settings| settings.connections.idle = SHORT,
+        |budget| {
+            let late = get(|| async {
+                tokio::time::sleep(SHORT * 3).await;
+                "late"
+            });
+            router(budget).route("/late", late)
+        },
+    )
+    .await;
+    let mut client = server.connect().await;
+    for path in ["/late", "/", "/late"] {
+        let answer = client.get(path).await.unwrap();
+        assert_eq!((answer.status, answer.closes()), (200, false), "{path}");
+    }
+    client.until_closed().await;
+}
+
+#[tokio::test]
 async fn an_old_connection_is_closed_with_an_answer() {
     let server = Running::start(|settings| settings.connections.age = Duration::ZERO).await;
     let mut client = server.connect().await;
