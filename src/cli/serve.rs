@@ -188,11 +188,9 @@ fn settings(args: &ServeArgs) -> Result<Settings, Failure> {
             ));
         }
     };
-    let mut settings = Settings::new(TlsFiles {
-        client_ca: args.client_ca.clone(),
-        client_names: args.client_name.clone(),
-        ..TlsFiles::new(cert, key)
-    });
+    let mut settings = Settings::new(TlsFiles::new(cert, key));
+    settings.tls.client_ca.clone_from(&args.client_ca);
+    settings.tls.client_names.clone_from(&args.client_name);
     settings.listen = listen;
     settings.admin_listen = Some(admin);
     settings.drain.propagation = Duration::from_secs(args.drain_delay.into());

@@ -32,6 +32,10 @@ impl Metrics {
         &mut self.registry
     }
 
+    pub(super) const fn server(&self) -> &ServerMetrics {
+        &self.server
+    }
+
     pub(super) fn into_parts(self) -> (Registry, ServerMetrics) {
         (self.registry, self.server)
     }
@@ -86,7 +90,7 @@ impl ServerMetrics {
         );
         registry.register(
             "certificate_reloads",
-            "Attempts to load changed certificate files while running",
+            "Attempts to use another certificate while running",
             metrics.certificate_reloads.family.clone(),
         );
         registry.register(
@@ -173,7 +177,7 @@ impl Label for BodyRefusal {
     }
 }
 
-/// How a reload of the certificate files went.
+/// How the change to another certificate went.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reload {
     Failure,

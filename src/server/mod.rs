@@ -6,7 +6,7 @@
 //!          -> serve(router, signals)         until drained
 //! ```
 //!
-//! What it takes care of: TLS with reload ([`TlsFiles`]), bounds on connections
+//! What it takes care of: TLS with reload ([`TlsSettings`]), bounds on connections
 //! ([`ConnectionLimits`]) and on bodies ([`read`]), leaving without breaking a request
 //! ([`DrainTimes`]), probes and metrics on a port of their own ([`Readiness`], [`Metrics`]), and
 //! an answer even when a handler panics.
@@ -42,7 +42,7 @@ pub use self::{
     drain::{DrainTimes, Phase, Signal, Signals},
     listen::ConnectionLimits,
     metrics::{Metrics, PREFIX},
-    tls::{Error as TlsError, TlsFiles},
+    tls::{Error as TlsError, Handover, PairSource, TlsFiles, TlsSettings},
 };
 use self::{listen::Listener, metrics::ServerMetrics, tls::Certificates};
 
@@ -55,8 +55,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Address of the plain-HTTP port for probes and metrics, if wanted. Default `0.0.0.0:8080`.
     pub admin_listen: Option<SocketAddr>,
-    /// Certificate files.
-    pub tls: TlsFiles,
+    /// Certificates.
+    pub tls: TlsSettings,
     /// Bounds on connections.
     pub connections: ConnectionLimits,
     /// Bounds on request bodies.
@@ -67,11 +67,11 @@ pub struct Settings {
 
 impl Settings {
     /// Defaults for everything else.
-    pub fn new(tls: TlsFiles) -> Self {
+    pub fn new(pair: impl Into<PairSource>) -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8443)),
             admin_listen: Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8080))),
-            tls,
+            tls: TlsSettings::new(pair),
             connections: ConnectionLimits::default(),
             bodies: BodyLimits::default(),
             drain: DrainTimes::default(),
@@ -118,7 +118,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Loads and checks the certificates, then opens the ports. Connections wait until
+    /// Loads and checks the certificate files, then opens the ports. Connections wait until
     /// [`Server::serve`]. `now` decides whether the certificate is within its lifetime.
     ///
     /// # Errors
@@ -187,11 +187,6 @@ impl Server {
     /// The room for request bodies, for handlers that [`read`] them.
     pub fn budget(&self) -> Budget {
         self.budget.clone()
-    }
-
-    /// When the certificate in use ends.
-    pub fn certificate_not_after(&self) -> Timestamp {
-        self.certificates.not_after()
     }
 
     /// Where the server is in its life, for tasks that should end with it.

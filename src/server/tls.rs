@@ -1,10 +1,12 @@
 //! Certificates: loaded and checked before a port is open, then reloaded while serving.
 //!
-//! Files are polled, not watched: the kubelet swaps a symlinked directory, which a watch on the
-//! file does not see. Whatever goes wrong with new files, the pair in use stays in use.
+//! The server's own pair comes from files, or from whoever makes it ([`Handover`]). Files are
+//! polled, not watched: the kubelet swaps a symlinked directory, which a watch on the file does not
+//! see. Whatever goes wrong with a new pair, the one in use stays in use.
 
 mod client;
 mod files;
+mod handover;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
@@ -23,20 +25,59 @@ use rustls::{
 };
 use tokio::sync::Notify;
 
-pub use self::files::Error;
-use self::{client::ClientVerifier, files::Loaded};
+use self::{
+    client::ClientVerifier,
+    files::{Loaded, Pair},
+};
+pub use self::{files::Error, handover::Handover};
 use super::{
     admin::Gate,
     metrics::{Counted, Reload},
 };
 
-/// Where certificates come from.
+/// Files with the server's pair.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// PEM chain: the server's certificate, then its intermediates.
     pub cert: PathBuf,
     /// PEM private key (PKCS#8, PKCS#1 or SEC1) of that certificate.
     pub key: PathBuf,
+}
+
+impl TlsFiles {
+    /// These two files.
+    pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self { cert: cert.into(), key: key.into() }
+    }
+}
+
+/// Where the server's pair comes from.
+#[derive(Clone, Debug)]
+pub enum PairSource {
+    /// Files, which must be good before a port is opened.
+    Files(TlsFiles),
+    /// Somebody hands it over, now or later. Until then handshakes fail and the server is not
+    /// ready.
+    Handover(Handover),
+}
+
+impl From<TlsFiles> for PairSource {
+    fn from(files: TlsFiles) -> Self {
+        Self::Files(files)
+    }
+}
+
+impl From<Handover> for PairSource {
+    fn from(handover: Handover) -> Self {
+        Self::Handover(handover)
+    }
+}
+
+/// Where certificates come from.
+#[derive(Clone, Debug)]
+pub struct TlsSettings {
+    /// The server's certificate and key.
+    pub pair: PairSource,
     /// PEM certificates of the authorities that clients must come from. Without it anyone may
     /// connect, which is what an API server without an admission kubeconfig needs.
     pub client_ca: Option<PathBuf>,
@@ -47,12 +88,11 @@ pub struct TlsFiles {
     pub poll: Duration,
 }
 
-impl TlsFiles {
-    /// These two files, no client certificates, default poll interval.
-    pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+impl TlsSettings {
+    /// This pair, no client certificates, default poll interval.
+    pub fn new(pair: impl Into<PairSource>) -> Self {
         Self {
-            cert: cert.into(),
-            key: key.into(),
+            pair: pair.into(),
             client_ca: None,
             client_names: Vec::new(),
             poll: Duration::from_secs(10),
@@ -62,7 +102,7 @@ impl TlsFiles {
 
 /// The certificates in use.
 pub(super) struct Certificates {
-    files: TlsFiles,
+    settings: TlsSettings,
     provider: Arc<CryptoProvider>,
     current: ArcSwap<Loaded>,
     reloads: Counted<Reload>,
@@ -73,14 +113,14 @@ pub(super) struct Certificates {
 impl Certificates {
     /// Loads and checks every file.
     pub(super) async fn load(
-        files: TlsFiles,
+        settings: TlsSettings,
         now: Timestamp,
         reloads: Counted<Reload>,
     ) -> Result<Arc<Self>, Error> {
         let provider = Arc::new(ring::default_provider());
-        let loaded = files::load(&files, &provider, now).await?;
+        let loaded = files::load(&settings, &provider, now).await?;
         Ok(Arc::new(Self {
-            files,
+            settings,
             provider,
             current: ArcSwap::from_pointee(loaded),
             reloads,
@@ -88,9 +128,12 @@ impl Certificates {
         }))
     }
 
-    /// When the server's certificate ends.
-    pub(super) fn not_after(&self) -> Timestamp {
-        self.current.load().not_after
+    /// The pair in use; `None` while none was handed over.
+    fn pair(&self) -> Option<Arc<Pair>> {
+        match &self.settings.pair {
+            PairSource::Files(_) => self.current.load().pair.clone(),
+            PairSource::Handover(handover) => handover.pair(),
+        }
     }
 
     /// A configuration that always hands out the current certificates.
@@ -98,7 +141,7 @@ impl Certificates {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
             .map_err(Error::Protocol)?;
-        let builder = match &self.files.client_ca {
+        let builder = match &self.settings.client_ca {
             Some(_) => builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(
                 Arc::clone(self),
                 self.provider.signature_verification_algorithms,
@@ -122,15 +165,21 @@ impl Certificates {
         loop {
             let now = Timestamp::now();
             self.refresh(now, &mut last_error).await;
-            let end = self.not_after();
-            if end > now {
-                gate.open();
-            } else {
-                gate.close(format!("the certificate ended at {end}"));
+            match self.pair().map(|pair| pair.not_after) {
+                Some(end) if end > now => gate.open(),
+                Some(end) => gate.close(format!("the certificate ended at {end}")),
+                None => gate.close("there is none yet"),
             }
+            let handed = async {
+                match &self.settings.pair {
+                    PairSource::Files(_) => std::future::pending().await,
+                    PairSource::Handover(handover) => handover.changed().await,
+                }
+            };
             tokio::select! {
-                () = tokio::time::sleep(self.files.poll) => {}
+                () = tokio::time::sleep(self.settings.poll) => {}
                 () = self.look.notified() => {}
+                () = handed => {}
             }
         }
     }
@@ -139,14 +188,11 @@ impl Certificates {
     /// the one before.
     async fn refresh(&self, now: Timestamp, last_error: &mut Option<String>) {
         let current = self.current.load_full();
-        match files::load_changed(&self.files, &self.provider, now, &current).await {
+        let not_after = |pair: &Option<Arc<Pair>>| pair.as_ref().map(|it| it.not_after.to_string());
+        match files::load_changed(&self.settings, &self.provider, now, &current).await {
             Ok(None) => *last_error = None,
             Ok(Some(new)) => {
-                tracing::info!(
-                    file = %self.files.cert.display(),
-                    not_after = %new.not_after,
-                    "certificate reloaded"
-                );
+                tracing::info!(not_after = not_after(&new.pair), "certificate files reloaded");
                 self.current.store(Arc::new(new));
                 self.reloads.count(Reload::Success);
                 *last_error = None;
@@ -157,7 +203,7 @@ impl Certificates {
                 if last_error.as_ref() != Some(&text) {
                     tracing::warn!(
                         error = text,
-                        not_after = %current.not_after,
+                        not_after = not_after(&current.pair),
                         "certificate not reloaded; the one in use stays"
                     );
                     *last_error = Some(text);
@@ -169,19 +215,20 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.current.load().key))
+        Some(Arc::clone(&self.pair()?.key))
     }
 }
 
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Certificates").field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("Certificates").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
 impl Collector for Certificates {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let gauge = ConstGauge::new(self.not_after().as_second());
+        let Some(pair) = self.pair() else { return Ok(()) };
+        let gauge = ConstGauge::new(pair.not_after.as_second());
         let metric = encoder.encode_descriptor(
             "certificate_not_after_seconds",
             "When the certificate in use ends, in seconds since 1970",
@@ -235,7 +282,9 @@ mod tests {
         let metrics = ServerMetrics::register(&mut Registry::default());
         let reloads = metrics.certificate_reloads;
         let certificates =
-            Certificates::load(TlsFiles::new(&cert, &key), now, reloads).await.unwrap();
+            Certificates::load(TlsSettings::new(TlsFiles::new(&cert, &key)), now, reloads)
+                .await
+                .unwrap();
 
         let log = Log::default();
         let writer = log.clone();
@@ -274,16 +323,19 @@ mod tests {
         let metrics = ServerMetrics::register(&mut Registry::default());
         let reloads = metrics.certificate_reloads;
         let certificates =
-            Certificates::load(TlsFiles::new(cert, key), now, reloads).await.unwrap();
-        let before = certificates.not_after();
+            Certificates::load(TlsSettings::new(TlsFiles::new(cert, key)), now, reloads)
+                .await
+                .unwrap();
+        let not_after = || certificates.pair().unwrap().not_after;
+        let before = not_after();
 
         certificates::generate(&names, &[], later).unwrap().write(dir.path(), true).unwrap();
         let mut last = None;
         certificates.refresh(now, &mut last).await;
         assert!(last.as_ref().is_some_and(|error| error.contains("starts at")), "{last:?}");
-        assert_eq!(certificates.not_after(), before);
+        assert_eq!(not_after(), before);
         certificates.refresh(later, &mut last).await;
         assert_eq!(last, None);
-        assert!(certificates.not_after() > before);
+        assert!(not_after() > before);
     }
 }

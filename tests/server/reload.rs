@@ -2,14 +2,24 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
-use metal3_guard::server::Signal;
+use jiff::Timestamp;
+use metal3_guard::server::{
+    Handover, Metrics, Readiness, Server, Settings, Signal, Signals, TlsError,
+};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
-use crate::support::{Authority, Files, Running, new_key, router, soon, write};
+use crate::support::{
+    Authority, Client, ClientOptions, Files, Running, connect, folder, new_key, router, soon, write,
+};
 
 /// The certificate that a new connection gets.
 async fn served(server: &Running) -> CertificateDer<'static> {
-    let client = server.connect().await;
+    leaf(&server.connect().await)
+}
+
+fn leaf(client: &Client<TlsStream<TcpStream>>) -> CertificateDer<'static> {
     let chain = client.stream.get_ref().1.peer_certificates().unwrap();
     chain[0].clone().into_owned()
 }
@@ -121,7 +131,7 @@ async fn a_new_client_authority_is_used() {
     let (first, second) = (Authority::new(), Authority::new());
     let ca = first.0.pem();
     let server = Running::start(|settings| {
-        let path = settings.tls.cert.with_file_name("clients.crt");
+        let path = folder(settings).join("clients.crt");
         settings.tls.client_ca = Some(write(&path, &ca));
     })
     .await;
@@ -129,7 +139,7 @@ async fn a_new_client_authority_is_used() {
         let key = new_key();
         let mut params = crate::support::leaf_params();
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
-        let options = crate::support::ClientOptions {
+        let options = ClientOptions {
             certificate: Some((authority.sign(&params, &key), key.serialize_pem())),
             ..Default::default()
         };
@@ -155,4 +165,66 @@ async fn until_ready(server: &Running) {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_pair_that_is_handed_over_is_served_at_once() {
+    let metrics = Metrics::new();
+    let handover = Handover::new(&metrics);
+    let mut settings = Settings::new(handover.clone());
+    settings.listen = "127.0.0.1:0".parse().unwrap();
+    settings.admin_listen = Some("127.0.0.1:0".parse().unwrap());
+    settings.tls.poll = Duration::from_hours(1);
+    let readiness = Readiness::new();
+    let server =
+        Server::bind(settings, readiness.clone(), metrics, Timestamp::now()).await.unwrap();
+    let (address, admin) = (server.address(), server.admin_address().unwrap());
+    let signals = Signals::manual();
+    let router = router(server.budget());
+    let task = tokio::spawn(server.serve(router, signals));
+    let authority = Authority::new();
+    let open = || connect(address, authority.roots(), ClientOptions::default());
+
+    // The ports are open, and nothing is served.
+    assert!(open().await.is_err());
+    assert!(!readiness.is_ready());
+    let metrics = async || {
+        let mut client = Client::plain(admin).await;
+        client.get("/metrics").await.unwrap().body
+    };
+    assert!(!metrics().await.contains("certificate_not_after_seconds "));
+
+    let now = Timestamp::now();
+    let (cert, key) = authority.issue();
+    handover.give(&cert, &key, "the test", now).unwrap();
+    let mut old = open().await.unwrap();
+    assert_eq!(old.get("/").await.unwrap().status, 200);
+    soon(async {
+        while !readiness.is_ready() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert!(metrics().await.contains("metal3_guard_certificate_not_after_seconds "));
+
+    // What is no good changes nothing.
+    let (other, _) = authority.issue();
+    let torn = handover.give(&other, &key, "the test", now).unwrap_err();
+    assert!(matches!(torn, TlsError::Mismatch { .. }), "{torn}");
+    assert!(torn.to_string().contains("the test, tls.key"), "{torn}");
+    let later = now + jiff::SignedDuration::from_hours(24 * 365 * 4000);
+    let ended = handover.give(&cert, &key, "the test", later).unwrap_err();
+    assert!(matches!(ended, TlsError::Expired { .. }), "{ended}");
+    let wanted = CertificateDer::from_pem_slice(cert.as_bytes()).unwrap();
+    assert_eq!(leaf(&open().await.unwrap()), wanted);
+
+    let (cert, key) = authority.issue();
+    handover.give(&cert, &key, "the test", now).unwrap();
+    let wanted = CertificateDer::from_pem_slice(cert.as_bytes()).unwrap();
+    assert_eq!(leaf(&open().await.unwrap()), wanted);
+    assert_eq!(old.get("/").await.unwrap().status, 200);
+    let text = metrics().await;
+    assert!(text.contains("certificate_reloads_total{result=\"success\"} 2"), "{text}");
+    assert!(text.contains("certificate_reloads_total{result=\"failure\"} 2"), "{text}");
+    task.abort();
 }

@@ -15,8 +15,8 @@ use axum::{
 };
 use jiff::Timestamp;
 use metal3_guard::server::{
-    Budget, DrainTimes, Error, Metrics, Readiness, Server, Settings, Signal, Signals, TlsFiles,
-    read,
+    Budget, DrainTimes, Error, Metrics, PairSource, Readiness, Server, Settings, Signal, Signals,
+    TlsFiles, read,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -102,18 +102,24 @@ impl Files {
     pub(crate) fn new(cert: &str, key: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str, text: &str| write(&dir.path().join(name), text);
-        let mut tls = TlsFiles::new(path("tls.crt", cert), path("tls.key", key));
-        tls.poll = Duration::from_millis(20);
+        let tls = TlsFiles::new(path("tls.crt", cert), path("tls.key", key));
         Self { dir, tls }
     }
 
     pub(crate) fn settings(&self) -> Settings {
         let mut settings = Settings::new(self.tls.clone());
+        settings.tls.poll = Duration::from_millis(20);
         settings.listen = "127.0.0.1:0".parse().unwrap();
         settings.admin_listen = Some("127.0.0.1:0".parse().unwrap());
         settings.drain = DrainTimes { propagation: SHORT, ..DrainTimes::default() };
         settings
     }
+}
+
+/// The folder of the server's files.
+pub(crate) fn folder(settings: &Settings) -> &Path {
+    let PairSource::Files(files) = &settings.tls.pair else { panic!("no files") };
+    files.cert.parent().unwrap()
 }
 
 pub(crate) fn write(path: &Path, text: &str) -> PathBuf {

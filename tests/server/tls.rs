@@ -14,7 +14,8 @@ use rustls::{
 };
 
 use crate::support::{
-    Authority, ClientOptions, Files, NAME, Running, connect, leaf_params, new_key, router, write,
+    Authority, ClientOptions, Files, NAME, Running, connect, folder, leaf_params, new_key, router,
+    write,
 };
 
 const RSA_PKCS1: &str = include_str!("../data/tls/rsa-pkcs1.pem");
@@ -200,8 +201,8 @@ async fn clients_need_a_certificate_with_an_allowed_name() {
     let clients = Authority::new();
     let ca = clients.0.pem();
     let server = Running::start(|settings| {
-        let dir = settings.tls.cert.parent().unwrap();
-        settings.tls.client_ca = Some(write(&dir.join("clients.crt"), &ca));
+        let clients = folder(settings).join("clients.crt");
+        settings.tls.client_ca = Some(write(&clients, &ca));
         settings.tls.client_names = vec!["kube-apiserver".to_owned(), "api.test".to_owned()];
     })
     .await;

@@ -50,7 +50,7 @@ impl ClientCertVerifier for ClientVerifier {
             return Err(CertificateError::UnknownIssuer.into());
         };
         let verified = clients.verify_client_cert(leaf, intermediates, now)?;
-        let allowed = &self.certificates.files.client_names;
+        let allowed = &self.certificates.settings.client_names;
         if allowed.is_empty() {
             return Ok(verified);
         }

@@ -19,7 +19,7 @@ use rustls::{
 };
 use x509_cert::{Certificate, der::Decode as _, time::Time};
 
-use super::TlsFiles;
+use super::{PairSource, TlsFiles, TlsSettings};
 
 /// Why certificates cannot be used. Each text names the file and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -97,10 +97,16 @@ pub enum Error {
     Protocol(rustls::Error),
 }
 
-/// Everything made from one reading of the files.
-pub(super) struct Loaded {
+/// A certificate with its key, known to work.
+pub(super) struct Pair {
     pub(super) key: Arc<CertifiedKey>,
     pub(super) not_after: Timestamp,
+}
+
+/// Everything made from one reading of the files.
+pub(super) struct Loaded {
+    /// Present if the pair comes from files.
+    pub(super) pair: Option<Arc<Pair>>,
     /// Present if client certificates are asked for.
     pub(super) clients: Option<Arc<dyn ClientCertVerifier>>,
     raw: Raw,
@@ -109,39 +115,40 @@ pub(super) struct Loaded {
 /// The bytes of the files, to see whether they changed.
 #[derive(Eq, PartialEq)]
 struct Raw {
-    cert: Vec<u8>,
-    key: Vec<u8>,
+    pair: Option<(Vec<u8>, Vec<u8>)>,
     client_ca: Option<Vec<u8>>,
 }
 
 /// Reads and checks everything.
 pub(super) async fn load(
-    files: &TlsFiles,
+    settings: &TlsSettings,
     provider: &Arc<CryptoProvider>,
     now: Timestamp,
 ) -> Result<Loaded, Error> {
-    parse(read_all(files).await?, files, provider, now)
+    parse(read_all(settings).await?, settings, provider, now)
 }
 
 /// As [`load`], but `None` if the files are what `current` was made from.
 pub(super) async fn load_changed(
-    files: &TlsFiles,
+    settings: &TlsSettings,
     provider: &Arc<CryptoProvider>,
     now: Timestamp,
     current: &Loaded,
 ) -> Result<Option<Loaded>, Error> {
-    let raw = read_all(files).await?;
+    let raw = read_all(settings).await?;
     if raw == current.raw {
         return Ok(None);
     }
-    parse(raw, files, provider, now).map(Some)
+    parse(raw, settings, provider, now).map(Some)
 }
 
-async fn read_all(files: &TlsFiles) -> Result<Raw, Error> {
+async fn read_all(settings: &TlsSettings) -> Result<Raw, Error> {
     Ok(Raw {
-        cert: read(&files.cert).await?,
-        key: read(&files.key).await?,
-        client_ca: match &files.client_ca {
+        pair: match &settings.pair {
+            PairSource::Files(files) => Some((read(&files.cert).await?, read(&files.key).await?)),
+            PairSource::Handover(_) => None,
+        },
+        client_ca: match &settings.client_ca {
             Some(path) => Some(read(path).await?),
             None => None,
         },
@@ -154,13 +161,34 @@ async fn read(path: &Path) -> Result<Vec<u8>, Error> {
 
 fn parse(
     raw: Raw,
-    files: &TlsFiles,
+    settings: &TlsSettings,
     provider: &Arc<CryptoProvider>,
     now: Timestamp,
 ) -> Result<Loaded, Error> {
-    let chain = certificates(&raw.cert, &files.cert)?;
+    let pair = match (&raw.pair, &settings.pair) {
+        (Some((cert, key)), PairSource::Files(files)) => {
+            Some(Arc::new(pair(cert, key, files, provider, now)?))
+        }
+        _ => None,
+    };
+    let clients = match (&raw.client_ca, &settings.client_ca) {
+        (Some(pem), Some(path)) => Some(client_verifier(pem, path, provider)?),
+        _ => None,
+    };
+    Ok(Loaded { pair, clients, raw })
+}
+
+/// Checks a pair. `files` is where its two halves come from, for errors.
+pub(super) fn pair(
+    cert: &[u8],
+    key: &[u8],
+    files: &TlsFiles,
+    provider: &Arc<CryptoProvider>,
+    now: Timestamp,
+) -> Result<Pair, Error> {
+    let chain = certificates(cert, &files.cert)?;
     let not_after = check_lifetime(&chain, &files.cert, now)?;
-    let key = PrivateKeyDer::from_pem_slice(&raw.key).map_err(|source| match source {
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|source| match source {
         pem::Error::NoItemsFound => Error::NoKey { path: files.key.clone() },
         source => Error::Pem { path: files.key.clone(), source },
     })?;
@@ -173,11 +201,7 @@ fn parse(
         }
         reason => Error::BadKey { path: files.key.clone(), reason },
     })?;
-    let clients = match (&raw.client_ca, &files.client_ca) {
-        (Some(pem), Some(path)) => Some(client_verifier(pem, path, provider)?),
-        _ => None,
-    };
-    Ok(Loaded { key: Arc::new(key), not_after, clients, raw })
+    Ok(Pair { key: Arc::new(key), not_after })
 }
 
 fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
