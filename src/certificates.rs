@@ -1,22 +1,24 @@
-//! Makes a throw-away certificate authority and a server certificate for trying things out.
+//! Makes certificates: throw-away ones for trying things out ([`generate`]), and those that replicas
+//! share and renew ([`rotation`]).
 //!
-//! The authority's key is used once and never leaves this function, so nothing can be signed
-//! with it later; a new certificate comes with a new authority. For a cluster that lives longer
-//! than a year use cert-manager.
+//! The key of a throw-away authority is used once and never leaves that function, so nothing can be
+//! signed with it later; a new certificate comes with a new authority.
+
+pub mod issue;
+pub mod rotation;
+pub mod secret;
+pub mod trust;
+pub mod x509;
 
 use std::{
     fmt, fs,
     io::{self, Write as _},
     net::IpAddr,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
-use jiff::Timestamp;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, SanType,
-};
+use jiff::{SignedDuration, Timestamp};
+use rcgen::KeyPair;
 
 /// File name of the authority's certificate, as in a Kubernetes TLS secret.
 pub const CA_FILE: &str = "ca.crt";
@@ -25,13 +27,9 @@ pub const CERT_FILE: &str = "tls.crt";
 /// File name of the server's private key, as in a Kubernetes TLS secret.
 pub const KEY_FILE: &str = "tls.key";
 
-const DAY: Duration = Duration::from_hours(24);
-const CA_LIFETIME: Duration = DAY.saturating_mul(3652);
-const LEAF_LIFETIME: Duration = DAY.saturating_mul(365);
-/// Clients whose clock is behind ours must still accept a new certificate.
-const CLOCK_SKEW: Duration = Duration::from_hours(1);
-/// Longest common name that X.509 allows.
-const MAX_COMMON_NAME: usize = 64;
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+const CA_DAYS: i32 = 3652;
+const LEAF_DAYS: i32 = 365;
 
 /// An authority's certificate with a server certificate signed by it, all PEM.
 #[derive(Clone)]
@@ -67,6 +65,9 @@ pub enum Error {
     /// A key or a signature could not be made.
     #[error("cannot make the certificate: {0}")]
     Make(#[from] rcgen::Error),
+    /// A certificate that was just made, or is to sign, cannot be read.
+    #[error("cannot use the certificate: {0}")]
+    Unreadable(#[from] x509::Unreadable),
     /// The target is there and was not to be replaced.
     #[error("{} already exists; remove it, choose another directory, or ask to overwrite", path.display())]
     Exists {
@@ -91,33 +92,11 @@ pub enum Error {
 /// # Errors
 /// No names at all, a name that is not a DNS name, or a time outside the years X.509 knows.
 pub fn generate(dns: &[String], ips: &[IpAddr], now: Timestamp) -> Result<Bundle, Error> {
-    if dns.is_empty() && ips.is_empty() {
-        return Err(Error::NoNames);
-    }
-    let start = u64::try_from(now.as_second())
-        .ok()
-        .and_then(|seconds| seconds.checked_sub(CLOCK_SKEW.as_secs()))
-        .filter(|seconds| *seconds < 200_000_000_000)
-        .map(Duration::from_secs)
-        .ok_or(Error::BadTime { now })?;
-
-    let mut ca = validity(CertificateParams::default(), start, CA_LIFETIME);
-    ca.distinguished_name.push(DnType::CommonName, "metal3-guard throw-away CA");
-    ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
-
-    let mut leaf = validity(CertificateParams::default(), start, LEAF_LIFETIME);
-    leaf.subject_alt_names = alternative_names(dns, ips)?;
-    if let Some(name) = dns.iter().find(|name| name.len() <= MAX_COMMON_NAME) {
-        leaf.distinguished_name.push(DnType::CommonName, name);
-    }
-    leaf.use_authority_key_identifier_extension = true;
-    leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let (starts, ends) = issue::span(now, DAY * CA_DAYS);
+    let ca = issue::authority_named("metal3-guard throw-away CA", starts, ends, now)?;
+    let (starts, ends) = issue::span(now, DAY * LEAF_DAYS);
     let key = KeyPair::generate()?;
-    let leaf = leaf.signed_by(&key, &ca)?;
-
+    let leaf = issue::leaf_params(dns, ips, starts, ends, now)?.signed_by(&key, &ca)?;
     Ok(Bundle { ca_pem: ca.pem(), cert_pem: leaf.pem(), key_pem: key.serialize_pem() })
 }
 
@@ -155,31 +134,6 @@ impl fmt::Debug for Bundle {
             .field("cert_pem", &self.cert_pem)
             .finish_non_exhaustive()
     }
-}
-
-fn validity(
-    mut params: CertificateParams,
-    start: Duration,
-    lifetime: Duration,
-) -> CertificateParams {
-    let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + start;
-    params.not_after = epoch + start + lifetime;
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params
-}
-
-fn alternative_names(dns: &[String], ips: &[IpAddr]) -> Result<Vec<SanType>, Error> {
-    let mut names = Vec::with_capacity(dns.len() + ips.len());
-    for name in dns {
-        let bad = || Error::BadName { name: name.clone() };
-        // The same check a client makes; a leading wildcard label is allowed by X.509 only.
-        let host = name.strip_prefix("*.").unwrap_or(name);
-        rustls::pki_types::DnsName::try_from(host).map_err(|_| bad())?;
-        names.push(SanType::DnsName(name.as_str().try_into().map_err(|_| bad())?));
-    }
-    names.extend(ips.iter().copied().map(SanType::IpAddress));
-    Ok(names)
 }
 
 /// Writes under a temporary name in the same directory, then moves the file into place.
@@ -259,7 +213,7 @@ mod tests {
         let leaf = parse(&bundle().cert_pem);
         let (start, end) = lifetime(&leaf);
         assert_eq!(start, now().as_second() - 3600);
-        assert_eq!(end - start, 365 * 86_400);
+        assert_eq!(end, now().as_second() + 365 * 86_400);
 
         let (_, names) = leaf.tbs_certificate().get_extension::<SubjectAltName>().unwrap().unwrap();
         let dns: Vec<_> = names
@@ -280,7 +234,7 @@ mod tests {
     fn the_authority_lives_ten_years() {
         let (start, end) = lifetime(&parse(&bundle().ca_pem));
         assert_eq!(start, now().as_second() - 3600);
-        assert_eq!((end - start) / 86_400, 3652);
+        assert_eq!(end, now().as_second() + 3652 * 86_400);
     }
 
     #[test]
