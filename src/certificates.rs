@@ -1,13 +1,15 @@
-//! Makes certificates: throw-away ones for trying things out ([`generate`]), and those that replicas
-//! share and renew ([`rotation`]).
+//! Makes certificates: throw-away ones for trying things out ([`generate`]), and those that a guard
+//! in a cluster makes, publishes and renews by itself ([`keeper`]).
 //!
 //! The key of a throw-away authority is used once and never leaves that function, so nothing can be
 //! signed with it later; a new certificate comes with a new authority.
 
 pub mod issue;
+pub mod keeper;
 pub mod rotation;
 pub mod secret;
 pub mod trust;
+pub mod webhooks;
 pub mod x509;
 
 use std::{

@@ -9,7 +9,8 @@
 //!                                            cli: review, can-delete, diagnose, unstick
 //! ```
 //!
-//! `core` decides everything and does no I/O; the modules around it are thin.
+//! `core` decides everything and does no I/O; the modules around it are thin. `certificates` makes
+//! what the server shows, and keeps it fresh in a cluster.
 
 pub mod admission;
 pub mod certificates;

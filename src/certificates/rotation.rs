@@ -1,5 +1,5 @@
 //! When certificates are made anew, and in which order, so that no call breaks. Plain functions of
-//! what was seen and the time.
+//! what was seen and the time: the [keeper](super::keeper) does what they say.
 //!
 //! ```text
 //!                 introduce              switch                settle

@@ -8,6 +8,10 @@ use jiff::SignedDuration;
 
 use crate::core::plan::Timing;
 
+mod managed;
+
+pub(super) use self::managed::ManagedCertsArgs;
+
 /// Keeps Metal3DataTemplates from getting stuck, and says what blocks what.
 #[derive(Debug, Parser)]
 #[command(name = "metal3-guard", version, about, max_term_width = 100)]
@@ -173,6 +177,8 @@ pub(super) struct ServeArgs {
     /// PEM file with the private key.
     #[arg(long, value_name = "FILE", env = "METAL3_GUARD_TLS_KEY", requires = "tls_cert")]
     pub(super) tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) managed: ManagedCertsArgs,
     /// PEM file with the CA of the API servers; when set, clients must show a certificate.
     #[arg(long, value_name = "FILE", env = "METAL3_GUARD_CLIENT_CA")]
     pub(super) client_ca: Option<PathBuf>,

@@ -3,7 +3,6 @@
 use std::{
     io::Write as _,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -22,10 +21,13 @@ use crate::{
     certificates,
     controller::{Controller, Mode, RepairMetrics},
     inventory::{cluster::Cluster, snapshot::Snapshot},
-    server::{self, Gate, Metrics, Readiness, Server, Settings, Signals, TlsFiles},
+    server::{
+        self, Gate, Handover, Metrics, PairSource, Readiness, Server, Settings, Signals, TlsFiles,
+    },
 };
 
 mod curl;
+mod managed;
 
 pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     super::one_source(&args.state)?;
@@ -35,10 +37,12 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     // From here on a signal is ours, also one that comes while the state loads.
     let signals = Signals::of_process()
         .map_err(|error| Failure::Unverified(format!("cannot handle signals: {error}")))?;
-    let settings = settings(&args)?;
+    let mut metrics = Metrics::new();
+    let managed = managed::settings(&args, in_files)?;
+    let managed = managed.map(|settings| (settings, Handover::new(&metrics)));
+    let settings = settings(&args, managed.as_ref().map(|(_, handover)| handover))?;
     let ca = args.state.demo.then(|| args.demo_certs.join(certificates::CA_FILE));
     let readiness = Readiness::new();
-    let mut metrics = Metrics::new();
     let reviews = ReviewMetrics::new();
     reviews.register(metrics.registry());
     let facts = Facts::start(&args.state, &readiness, metrics.registry()).await?;
@@ -50,6 +54,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
         }
         _ => None,
     };
+    let keeper = managed.and_then(|(settings, handover)| {
+        managed::keeper(settings, &facts.source, handover, &readiness, &mut metrics)
+    });
     let server = Server::bind(settings, readiness, metrics, Timestamp::now())
         .await
         .map_err(|error| failed(&error))?;
@@ -68,6 +75,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     let hands = controller.as_ref().map(Controller::hands);
     if let Some(controller) = controller {
         background.spawn(controller.run());
+    }
+    if let Some(keeper) = keeper {
+        background.spawn(keeper.run(server.reloads(), server.phase()));
     }
     tracing::info!(what = "webhooks", address = %server.address(), "listening");
     if let Some(address) = server.admin_address() {
@@ -172,23 +182,25 @@ fn failed(error: &server::Error) -> Failure {
     }
 }
 
-fn settings(args: &ServeArgs) -> Result<Settings, Failure> {
+fn settings(args: &ServeArgs, handover: Option<&Handover>) -> Result<Settings, Failure> {
     let demo = args.state.demo;
     let host = if demo { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
     let listen = args.listen.unwrap_or_else(|| SocketAddr::from((host, 8443)));
     let admin = args.admin_listen.unwrap_or_else(|| SocketAddr::from((host, 8080)));
-    let (cert, key) = match (&args.tls_cert, &args.tls_key) {
-        (Some(cert), Some(key)) if !demo => (cert.clone(), key.clone()),
-        _ if demo => demo_certificates(args, [listen, admin])?,
+    let pair = match (&args.tls_cert, &args.tls_key, handover) {
+        (_, _, Some(handover)) => PairSource::from(handover.clone()),
+        (Some(cert), Some(key), _) if !demo => TlsFiles::new(cert, key).into(),
+        _ if demo => demo_certificates(args, [listen, admin])?.into(),
         _ => {
             return Err(Failure::Usage(
-                "serve needs --tls-cert and --tls-key; make a pair for a test with 'metal3-guard \
-                 certs --out DIR --dns localhost --ip 127.0.0.1', or try 'serve --demo'"
+                "serve needs --tls-cert and --tls-key, or in a cluster --self-managed-certs; make a \
+                 pair for a test with 'metal3-guard certs --out DIR --dns localhost --ip \
+                 127.0.0.1', or try 'serve --demo'"
                     .into(),
             ));
         }
     };
-    let mut settings = Settings::new(TlsFiles::new(cert, key));
+    let mut settings = Settings::new(pair);
     settings.tls.client_ca.clone_from(&args.client_ca);
     settings.tls.client_names.clone_from(&args.client_name);
     settings.listen = listen;
@@ -198,10 +210,7 @@ fn settings(args: &ServeArgs) -> Result<Settings, Failure> {
 }
 
 /// A new pair at each start: nobody can come to rely on it.
-fn demo_certificates(
-    args: &ServeArgs,
-    addresses: [SocketAddr; 2],
-) -> Result<(PathBuf, PathBuf), Failure> {
+fn demo_certificates(args: &ServeArgs, addresses: [SocketAddr; 2]) -> Result<TlsFiles, Failure> {
     if args.tls_cert.is_some() {
         return Err(Failure::Usage(
             "--demo makes its own certificate; leave --tls-cert out".into(),
@@ -216,7 +225,7 @@ fn demo_certificates(
     let made = certificates::generate(&["localhost".into()], &ips, Timestamp::now())
         .and_then(|bundle| bundle.write(&args.demo_certs, true));
     let [_, cert, key] = made.map_err(|error| Failure::Usage(error.to_string()))?;
-    Ok((cert, key))
+    Ok(TlsFiles::new(cert, key))
 }
 
 /// Loads the state again at each SIGHUP; the old state stays when the new one does not load.

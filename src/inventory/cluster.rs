@@ -32,7 +32,7 @@ mod health;
 mod live;
 mod watch;
 
-pub(crate) use self::live::root;
+pub(crate) use self::live::{is_object_name, root};
 pub use self::{changes::Changes, health::Health};
 use self::{
     flight::Flights,

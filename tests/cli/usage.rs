@@ -24,6 +24,28 @@ fn wrong_calls_say_what_is_wrong_and_end_with_2() {
         ("usage-serve-demo-certificate", &["serve", "--demo", "--tls-key", "x", "--tls-cert", "y"]),
         ("usage-serve-demo-open", &["serve", "--demo", "--listen", "0.0.0.0:0"]),
         ("usage-serve-demo-admin-open", &["serve", "--demo", "--admin-listen", "[::]:0"]),
+        ("usage-serve-managed-demo", &["serve", "--demo", "--self-managed-certs"]),
+        (
+            "usage-serve-managed-files",
+            &["serve", "--self-managed-certs", "--tls-key", "x", "--tls-cert", "y"],
+        ),
+        ("usage-serve-managed-alone", &["serve", "--certs-lifetime", "30d"]),
+        ("usage-serve-managed-name", &["serve", "--self-managed-certs", "--certs-secret", "tls"]),
+        (
+            "usage-serve-managed-dwell",
+            &[
+                "serve",
+                "--self-managed-certs",
+                "--certs-ca-lifetime",
+                "1h",
+                "--certs-lifetime",
+                "1h",
+            ],
+        ),
+        (
+            "usage-serve-managed-lifetime",
+            &["serve", "--self-managed-certs", "--certs-lifetime", "366d"],
+        ),
         ("usage-serve-log-level", &["serve", "--demo", "--log-level", "a=b=c"]),
         ("usage-serve-controller", &["serve", "--demo", "--controller", "act"]),
         ("usage-serve-wake-after", &["serve", "--demo", "--wake-after", "soon"]),

@@ -21,6 +21,9 @@ use super::{ControlPlane, PATIENCE, User, eventually, process::Process};
 /// The program under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_metal3-guard");
 
+/// With this flag a guard needs no certificate files.
+pub(crate) const SELF_MANAGED: &str = "--self-managed-certs";
+
 /// A running guard. Dropping it kills it, as a crash would.
 #[derive(Debug)]
 pub(crate) struct Guard {
@@ -30,7 +33,7 @@ pub(crate) struct Guard {
     pub(crate) address: String,
     /// `127.0.0.1:PORT` of probes and metrics.
     pub(crate) admin: String,
-    /// The CA that its certificate comes from.
+    /// The CA that its certificate comes from, unless it makes its own.
     pub(crate) ca_pem: String,
 }
 
@@ -54,9 +57,9 @@ impl Guard {
             .map(Into::into)
             .collect();
         command.push(kubeconfig.display().to_string());
-        for (flag, file) in
-            [("--tls-cert", certificates::CERT_FILE), ("--tls-key", certificates::KEY_FILE)]
-        {
+        let files =
+            [("--tls-cert", certificates::CERT_FILE), ("--tls-key", certificates::KEY_FILE)];
+        for (flag, file) in files.into_iter().filter(|_| !args.contains(&SELF_MANAGED)) {
             command.push(flag.into());
             command.push(certs.join(file).display().to_string());
         }

@@ -331,7 +331,7 @@ pub(crate) fn root(error: &dyn std::error::Error) -> String {
 }
 
 /// Whether the API server could hold an object of this name (RFC 1123 subdomain).
-fn is_object_name(name: &str) -> bool {
+pub(crate) fn is_object_name(name: &str) -> bool {
     let part = |part: &str| {
         let bytes = part.as_bytes();
         let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
