@@ -331,6 +331,8 @@ pub(super) enum Overlay {
     /// In the cluster; the Secret metal3-guard-tls and the caBundle are yours to make.
     #[default]
     Base,
+    /// In the cluster; the guard makes its certificates and the caBundle by itself.
+    SelfManaged,
     /// In the cluster, with certificates from cert-manager.
     CertManager,
     /// Outside the cluster: webhooks that call 127.0.0.1:8443, and an account, no server.

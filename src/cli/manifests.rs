@@ -18,6 +18,7 @@ pub(super) fn run(args: &ManifestsArgs, out: &mut impl Write) -> Result<Outcome,
 pub(super) const fn rendered(overlay: Overlay) -> &'static str {
     match overlay {
         Overlay::Base => include_str!("../../manifests/rendered/base.yaml"),
+        Overlay::SelfManaged => include_str!("../../manifests/rendered/self-managed.yaml"),
         Overlay::CertManager => include_str!("../../manifests/rendered/cert-manager.yaml"),
         Overlay::LocalUrl => include_str!("../../manifests/rendered/local-url.yaml"),
     }

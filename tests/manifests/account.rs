@@ -51,9 +51,39 @@ fn the_role_for_repair_writes_what_steps_write() {
     }
 }
 
+/// What a guard that makes its certificates may do: with one Secret and two configurations.
+#[test]
+fn the_roles_for_certificates_reach_the_guards_own_objects_only() {
+    let objects = objects("self-managed");
+    let configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        assert_eq!(one(&objects, kind)["metadata"]["name"], "metal3-guard");
+    }
+    let expected = json!([{
+        "apiGroups": ["admissionregistration.k8s.io"], "resources": configurations,
+        "resourceNames": ["metal3-guard"], "verbs": ["get", "patch"],
+    }]);
+    assert_eq!(role(&objects, CERTIFICATES)["rules"], expected);
+    let expected = json!([
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["metal3-guard-tls"],
+         "verbs": ["get", "update"]},
+        // The name of what is made cannot be limited.
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+    ]);
+    let local = one(&objects, "Role");
+    assert_eq!(local["rules"], expected);
+    assert_eq!(local["metadata"]["name"], CERTIFICATES);
+    for name in NAMES.into_iter().filter(|name| *name != "self-managed") {
+        let others = crate::documents::objects(name);
+        let roles = others.iter().filter(|it| it["metadata"]["name"] == CERTIFICATES);
+        assert_eq!(roles.count(), 0, "{name}");
+    }
+}
+
+const CERTIFICATES: &str = "metal3-guard-certificates";
+
 fn role<'a>(objects: &'a [Value], name: &str) -> &'a Value {
     let roles = all(objects, "ClusterRole");
-    assert_eq!(roles.len(), 2);
     roles.into_iter().find(|role| role["metadata"]["name"] == name).unwrap()
 }
 
@@ -86,8 +116,17 @@ fn the_roles_are_bound_to_the_account_of_the_pods_alone() {
         let bindings = all(&objects, "ClusterRoleBinding");
         let mut bound: Vec<_> = bindings.iter().map(|it| &it["roleRef"]).collect();
         bound.sort_by_key(|role| role["name"].as_str());
-        let role = |name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
-        assert_eq!(bound, [&role("metal3-guard"), &role("metal3-guard-repair")]);
+        let role = |kind: &str, name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
+        let mut expected = vec![role("ClusterRole", "metal3-guard")];
+        if name == "self-managed" {
+            expected.push(role("ClusterRole", CERTIFICATES));
+            let binding = one(&objects, "RoleBinding");
+            assert_eq!(binding["roleRef"], role("Role", CERTIFICATES));
+            assert_eq!(binding["subjects"], subjects);
+        }
+        expected.push(role("ClusterRole", "metal3-guard-repair"));
+        assert_eq!(bound, expected.iter().collect::<Vec<_>>());
+        assert_eq!(all(&objects, "ClusterRole").len(), bindings.len(), "{name}");
         for binding in bindings {
             assert_eq!(binding["subjects"], subjects);
         }

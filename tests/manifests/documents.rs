@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 
 /// What is rendered: the base, and each overlay.
-pub(crate) const NAMES: [&str; 3] = ["base", "cert-manager", "local-url"];
+pub(crate) const NAMES: [&str; 4] = ["base", "self-managed", "cert-manager", "local-url"];
 
 /// The folder with the sources.
 pub(crate) fn manifests() -> PathBuf {

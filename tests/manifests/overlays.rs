@@ -36,6 +36,8 @@ fn every_object_is_ours_and_in_its_place() {
                 "Service",
                 "Deployment",
                 "PodDisruptionBudget",
+                "Role",
+                "RoleBinding",
                 "Issuer",
                 "Certificate",
             ]
@@ -62,14 +64,43 @@ fn the_rules_are_the_same_everywhere() {
     }
 }
 
+/// What an overlay has besides the base, which it has all of.
+fn added(overlay: &str) -> Vec<String> {
+    let ids = |name| objects(name).iter().map(id).collect::<BTreeSet<_>>();
+    let (base, overlay) = (ids("base"), ids(overlay));
+    assert!(overlay.is_superset(&base));
+    overlay.difference(&base).cloned().collect()
+}
+
+#[test]
+fn self_managed_takes_nothing_from_outside() {
+    let name = "metal3-guard-certificates";
+    let expected = [
+        format!("ClusterRole/-/{name}"),
+        format!("ClusterRoleBinding/-/{name}"),
+        format!("Role/metal3-guard-system/{name}"),
+        format!("RoleBinding/metal3-guard-system/{name}"),
+    ];
+    assert_eq!(added("self-managed"), expected);
+    let objects = objects("self-managed");
+    let pod = &one(&objects, "Deployment")["spec"]["template"]["spec"];
+    // A volume of a Secret that its own pod makes would wait for itself.
+    assert_eq!(pod["volumes"], Value::Null);
+    assert_eq!(pod["containers"][0]["volumeMounts"], Value::Null);
+    // The guard fills them in, and nobody takes that away by applying this again.
+    for configuration in CONFIGURATIONS {
+        let configuration = one(&objects, configuration);
+        assert_eq!(configuration["metadata"]["annotations"], Value::Null);
+        for webhook in configuration["webhooks"].as_array().unwrap() {
+            assert_eq!(webhook["clientConfig"]["caBundle"], Value::Null);
+        }
+    }
+}
+
 #[test]
 fn cert_manager_adds_a_certificate_and_its_ca() {
-    let (base, objects) = (objects("base"), objects("cert-manager"));
-    let ids = |objects: &[Value]| objects.iter().map(id).collect::<BTreeSet<_>>();
-    let (base_ids, overlay_ids) = (ids(&base), ids(&objects));
-    let added: Vec<_> = overlay_ids.difference(&base_ids).collect();
-    assert!(overlay_ids.is_superset(&base_ids));
-    assert_eq!(added.len(), 4, "{added:?}");
+    let objects = objects("cert-manager");
+    assert_eq!(added("cert-manager").len(), 4);
     let certificates = all(&objects, "Certificate");
     let certificate = |name: &str| {
         let found = certificates.iter().find(|it| it["metadata"]["name"] == name);

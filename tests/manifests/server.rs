@@ -11,7 +11,10 @@ use crate::documents::{all, objects, one, texts};
 const INDEX: (u64, u64) = (4 << 10, 100_000);
 
 /// The renderings with a server.
-const SERVING: [&str; 2] = ["base", "cert-manager"];
+const SERVING: [&str; 3] = ["base", "self-managed", "cert-manager"];
+
+/// The ones whose server reads its certificate from files.
+const WITH_FILES: [&str; 2] = ["base", "cert-manager"];
 
 fn pod(objects: &[Value]) -> &Value {
     &one(objects, "Deployment")["spec"]["template"]["spec"]
@@ -53,8 +56,10 @@ fn the_pod_is_restricted() {
         for unwanted in ["hostNetwork", "hostPID", "hostIPC", "initContainers"] {
             assert_eq!(pod[unwanted], Value::Null, "{unwanted}");
         }
-        let volumes = pod["volumes"].as_array().unwrap();
-        assert!(volumes.iter().all(|volume| volume["secret"].is_object()), "{volumes:?}");
+        let volumes = pod["volumes"].as_array().into_iter().flatten();
+        for volume in volumes {
+            assert!(volume["secret"].is_object(), "{volume:?}");
+        }
     }
 }
 
@@ -177,7 +182,7 @@ fn the_arguments_are_flags_of_serve_and_files_of_the_secret() {
         assert_eq!(args[0], "serve");
         assert_eq!(container["command"], Value::Null, "the image's own entry point");
         for arg in &args[1..] {
-            let (flag, value) = arg.split_once('=').unwrap();
+            let (flag, value) = arg.split_once('=').unwrap_or((*arg, ""));
             assert!(flags.contains(&flag), "{flag} is no flag of serve: {flags:?}");
             if flag.starts_with("--tls") {
                 assert_eq!(
@@ -186,7 +191,13 @@ fn the_arguments_are_flags_of_serve_and_files_of_the_secret() {
                 );
             }
         }
-        for needed in ["--tls-cert", "--tls-key", "--log"] {
+        let needed = if WITH_FILES.contains(&name) {
+            &["--tls-cert", "--tls-key", "--log"][..]
+        } else {
+            &["--self-managed-certs", "--log"]
+        };
+        assert_eq!(args.len(), 1 + needed.len());
+        for needed in needed {
             assert!(args.iter().any(|arg| arg.starts_with(needed)), "{needed}");
         }
     }
@@ -217,4 +228,28 @@ fn the_image_is_one_that_kustomize_can_replace() {
         assert_eq!(container(&objects)["image"], "metal3-guard:dev", "{name}");
         assert_eq!(all(&objects, "Secret").len(), 0, "{name}: no key is ever rendered");
     }
+}
+
+/// The names that the flags default to are those of the manifests.
+#[test]
+fn the_guard_finds_the_shipped_objects_without_being_told() {
+    let output = Command::new(env!("CARGO_BIN_EXE_metal3-guard"))
+        .args(["serve", "--help"])
+        .output()
+        .unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let default = |flag: &str| {
+        let after = help.split(flag).nth(1).unwrap_or_else(|| panic!("no {flag}: {help}"));
+        let value = after.split("[default: ").nth(1).unwrap();
+        value.split(']').next().unwrap().to_owned()
+    };
+    let objects = objects("self-managed");
+    let name = |kind: &str| one(&objects, kind)["metadata"]["name"].as_str().unwrap();
+    let namespace = name("Namespace");
+    let secret = &one(&objects, "Role")["rules"][0]["resourceNames"][0];
+    let secret = format!("{namespace}/{}", secret.as_str().unwrap());
+    assert_eq!(default("--certs-secret"), secret);
+    assert_eq!(default("--certs-service"), format!("{namespace}/{}", name("Service")));
+    assert_eq!(default("--certs-mutating"), name("MutatingWebhookConfiguration"));
+    assert_eq!(default("--certs-validating"), name("ValidatingWebhookConfiguration"));
 }
