@@ -10,7 +10,7 @@ use crate::core::plan::Timing;
 
 mod managed;
 
-pub(super) use self::managed::ManagedCertsArgs;
+pub(super) use self::managed::{ManagedCertsArgs, SecretArg};
 
 /// Keeps Metal3DataTemplates from getting stuck, and says what blocks what.
 #[derive(Debug, Parser)]
@@ -346,6 +346,8 @@ pub(super) struct DoctorArgs {
     /// Also ask a running guard's port for probes and metrics (kubectl port-forward reaches it).
     #[arg(long, value_name = "ADDR")]
     pub(super) admin: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(super) certs: SecretArg,
     /// Form of the output.
     #[arg(short, long, value_enum, default_value_t)]
     pub(super) output: Output,

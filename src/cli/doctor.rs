@@ -19,6 +19,7 @@ mod access;
 mod admin;
 mod certificates;
 mod kinds;
+mod managed;
 mod webhooks;
 
 pub(super) async fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Outcome, Failure> {
@@ -29,7 +30,11 @@ pub(super) async fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Outco
     })?;
     let mut checks = Vec::new();
     webhooks::check(&cluster, &mut checks).await;
-    certificates::check(&cluster, Timestamp::now(), &mut checks).await;
+    let managed = managed::find(&cluster).await;
+    certificates::check(&cluster, managed.is_some(), Timestamp::now(), &mut checks).await;
+    if let Some(managed) = managed {
+        managed.check(&cluster, &args.certs.certs_secret, Timestamp::now(), &mut checks).await;
+    }
     access::check(&cluster, &mut checks).await;
     kinds::check(&cluster, &mut checks).await;
     if let Some(address) = args.admin {

@@ -105,6 +105,19 @@ pub(in crate::cli) struct ManagedCertsArgs {
     pub(in crate::cli) certs_dwell: SignedDuration,
 }
 
+/// Where a guard that makes its certificates keeps them.
+#[derive(Args, Clone, Debug)]
+pub(in crate::cli) struct SecretArg {
+    /// The Secret of a guard with --self-managed-certs.
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        default_value = SECRET,
+        value_parser = object_name
+    )]
+    pub(in crate::cli) certs_secret: ObjectName,
+}
+
 /// A namespace and a name in it.
 fn object_name(text: &str) -> Result<ObjectName, String> {
     let Some((namespace, object)) = text.split_once('/') else {

@@ -56,7 +56,11 @@ async fn ask(
     let mut missing = Vec::new();
     let mut unknown = None;
     for verb in verbs {
-        match allowed(api, kind, subresource, verb).await {
+        let attributes = json!({
+            "group": kind.group(), "resource": kind.resource(), "subresource": subresource,
+            "verb": verb,
+        });
+        match allowed(api, &attributes).await {
             Ok(true) => {}
             Ok(false) => missing.push(*verb),
             Err(why) => unknown = Some(why),
@@ -71,18 +75,11 @@ async fn ask(
     }
 }
 
-async fn allowed(
-    api: &Api,
-    kind: Kind,
-    subresource: &str,
-    verb: &str,
-) -> Result<bool, super::Refused> {
+/// Whether the account that asks may do this.
+pub(super) async fn allowed(api: &Api, attributes: &Value) -> Result<bool, super::Refused> {
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {
-            "group": kind.group(), "resource": kind.resource(), "subresource": subresource,
-            "verb": verb,
-        }},
+        "spec": {"resourceAttributes": attributes},
     });
     let url = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let answer = api.post(url, &review).await?;

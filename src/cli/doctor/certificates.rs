@@ -23,7 +23,13 @@ const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// How long to wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-pub(super) async fn check(api: &Api, now: Timestamp, checks: &mut Vec<Check>) {
+/// What to do about a bundle that is wrong: by hand, or where the guard writes it.
+const BY_HAND: &str = "put the CA of the serving certificate into caBundle of both configurations";
+const BY_GUARD: &str = "the guard writes caBundle by itself: look at its log for what keeps it";
+
+/// `managed`: the guard makes its certificates.
+pub(super) async fn check(api: &Api, managed: bool, now: Timestamp, checks: &mut Vec<Check>) {
+    let fix = if managed { BY_GUARD } else { BY_HAND };
     let mut seen: Vec<Way> = Vec::new();
     for resource in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
         let url = format!("/apis/admissionregistration.k8s.io/v1/{resource}");
@@ -48,7 +54,7 @@ pub(super) async fn check(api: &Api, now: Timestamp, checks: &mut Vec<Check>) {
         if seen.len() > 1 {
             about = format!("{about} for {}", way.webhooks.join(", "));
         }
-        checks.push(serving(&about, &way.server, &way.bundle, now).await);
+        checks.push(serving(&about, &way.server, &way.bundle, fix, now).await);
     }
     let services: BTreeSet<_> = seen.iter().filter_map(|way| way.server.service.as_ref()).collect();
     for (namespace, name) in services {
@@ -91,8 +97,7 @@ impl Server {
     }
 }
 
-async fn serving(about: &str, server: &Server, bundle: &str, now: Timestamp) -> Check {
-    let fix = "put the CA of the serving certificate into caBundle of both configurations";
+async fn serving(about: &str, server: &Server, bundle: &str, fix: &str, now: Timestamp) -> Check {
     let roots = match roots(bundle) {
         Ok(roots) => roots,
         Err(why) => return Check::new(State::Problem, about, format!("caBundle {why}"), fix),
