@@ -21,6 +21,7 @@ use crate::support::{ControlPlane, Guard, User, guard};
 mod cluster;
 mod crds;
 mod guard_down;
+pub(super) mod load;
 mod rolling;
 
 const TEMPLATES: &str = "metal3datatemplates";
@@ -32,19 +33,19 @@ pub(super) async fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// A control plane of the test's own.
-struct Own {
-    plane: ControlPlane,
+pub(super) struct Own {
+    pub(super) plane: ControlPlane,
     // After the control plane: the next one starts when this one has ended.
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Own {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let alone = alone().await;
         Self { plane: ControlPlane::start().await, _alone: alone }
     }
 
-    async fn install_crds(&self) {
+    pub(super) async fn install_crds(&self) {
         for file in Crds::of_binary().files() {
             self.plane.install_crds(&file).await;
         }
@@ -63,7 +64,7 @@ impl Own {
         self.plane.bind(User::Guard, "metal3-guard").await;
     }
 
-    async fn space(&self, hint: &str) -> Space {
+    pub(super) async fn space(&self, hint: &str) -> Space {
         let namespace = self.plane.namespace(hint).await;
         let kubeconfig = Kubeconfig::read_from(self.plane.kubeconfig(User::Admin)).unwrap();
         Space { client: client(kubeconfig).await, namespace }

@@ -28,6 +28,7 @@ mod references;
 mod release;
 mod repair;
 mod rules_off;
+mod self_managed;
 mod stuck;
 mod teardown;
 

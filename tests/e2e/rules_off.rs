@@ -55,6 +55,8 @@ const RULES: &[(&str, &[&str], &str)] = &[
     ("rules_off::", &[], "tests/e2e/rules_off.rs"),
     ("rules_off::a_finalizer_", &[FINALIZERS_MUTATING, FINALIZERS], "src/core/finalizers.rs"),
     ("rules_off::a_stale_index_", &[INDEXES], "src/core/indexes.rs"),
+    ("self_managed::", &[], "src/certificates/rotation.rs"),
+    ("self_managed::two_", &[DELETION, INDEXES], "src/certificates/rotation.rs"),
     ("stuck::", &[], "src/core/plan.rs"),
     ("stuck::guarded::", &[DELETION], "src/core/plan.rs"),
     ("stuck::guarded::already::", &[], "src/core/plan.rs"),

@@ -1,23 +1,13 @@
 //! Guards are replaced one after the other, under load: no call fails.
 
-use std::{
-    io::Write as _,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
-
-use tokio::task::JoinSet;
+use std::{io::Write as _, sync::Arc};
 
 use super::{
-    super::{Space, rules_off::indexes, wait_registered},
-    Own, TEMPLATES, create_held, dry_delete,
+    super::{Space, wait_registered},
+    Own,
+    load::Load,
 };
 use crate::support::{Forwarder, Guard, eventually};
-
-const WORKERS: usize = 4;
 
 #[tokio::test]
 async fn a_rolling_restart_fails_no_call() {
@@ -67,70 +57,4 @@ async fn served(guard: &Guard, space: &Space) {
         (guard.reviews(space.ns()).len() >= 10).then_some(())
     })
     .await;
-}
-
-/// Calls without a pause to the hook that must not fail and to one that may: that one shows by a
-/// stale entry that is stored after all.
-struct Load {
-    shared: Arc<Shared>,
-    workers: JoinSet<()>,
-}
-
-#[derive(Default)]
-struct Shared {
-    enough: AtomicBool,
-    calls: AtomicUsize,
-    failed: Mutex<Vec<String>>,
-}
-
-impl Load {
-    async fn start(space: &Arc<Space>) -> Self {
-        create_held(space, "held").await;
-        let shared = Arc::new(Shared::default());
-        let mut workers = JoinSet::new();
-        for number in 0..WORKERS {
-            // Its own, so that no write meets another.
-            let name = format!("free-{number}");
-            space.create(&space.template(&name)).await.unwrap();
-            let (space, shared) = (Arc::clone(space), Arc::clone(&shared));
-            workers.spawn(async move {
-                while !shared.enough.load(Ordering::Relaxed) {
-                    shared.calls(&space, &name).await;
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            });
-        }
-        Self { shared, workers }
-    }
-
-    /// How many calls there were, and what went wrong.
-    async fn stop(self) -> (usize, Vec<String>) {
-        self.shared.enough.store(true, Ordering::Relaxed);
-        self.workers.join_all().await;
-        let failed = std::mem::take(&mut *self.shared.failed.lock().unwrap());
-        (self.shared.calls.load(Ordering::Relaxed), failed)
-    }
-}
-
-impl Shared {
-    async fn calls(&self, space: &Space, free: &str) {
-        let freed = dry_delete(space, free).await;
-        self.count(freed.map(drop));
-        self.count(match dry_delete(space, "held").await {
-            Err(refused) if refused.contains("is in use by 1 Metal3Machine") => Ok(()),
-            other => Err(format!("deletion of a held template: {other:?}")),
-        });
-        let stale = indexes(&[("gone", 1)]);
-        self.count(match space.patch(TEMPLATES, free, "status", stale).await {
-            Ok(stored) if stored["status"].get("indexes").is_none() => Ok(()),
-            other => Err(format!("status write with a stale entry: {other:?}")),
-        });
-    }
-
-    fn count(&self, outcome: Result<(), String>) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        if let Err(why) = outcome {
-            self.failed.lock().unwrap().push(why);
-        }
-    }
 }
