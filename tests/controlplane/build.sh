@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# build.sh [kube|capi|all]: a real Kubernetes control plane for the tests, as binaries.
+# build.sh [kube|capi|helm|promtool|all]: a real Kubernetes control plane for the tests, and the
+# tools that they put to it, as binaries.
 #
-#   kube   etcd, kube-apiserver, kube-controller-manager, kubectl, ... (the default)
-#   capi   clusterctl and the core manager of Cluster API, old and new, with their CRDs
-#   all    both
+#   kube      etcd, kube-apiserver, kube-controller-manager, kubectl, ... (the default)
+#   capi      clusterctl and the core manager of Cluster API, old and new, with their CRDs
+#   helm      helm, for the chart
+#   promtool  promtool, for the alert rules
+#   all       capi and kube
 #
 # Built from Go modules with pinned sums, once per machine: the result is kept under the
 # user's cache folder by a hash of everything that decides it, and the next call finds it.
 # The folder with the binaries is the last line on stdout; progress goes to stderr.
-# With KUBEBUILDER_ASSETS set, its binaries are used and nothing is built (not for capi).
+# With KUBEBUILDER_ASSETS set, its binaries are used and nothing is built (kube only).
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -105,11 +108,36 @@ build_capi() {
 	done
 }
 
+build_helm() {
+	local version library x=helm.sh/helm/v3 package flags
+	version=$(version_of helm $x)
+	library=$(version_of helm k8s.io/client-go)
+	flags=("-X $x/internal/version.version=$version" "-X $x/internal/version.gitTreeState=clean")
+	# The Kubernetes that `helm template` and `helm lint` work for without a cluster.
+	for package in chartutil lint/rules; do
+		flags+=("-X $x/pkg/$package.k8sVersionMajor=1"
+			"-X $x/pkg/$package.k8sVersionMinor=$(part 2 "$library")")
+	done
+	compile helm "$building/helm" $x/cmd/helm "4 minutes" "${flags[@]}"
+}
+
+build_promtool() {
+	local version module=github.com/prometheus/prometheus x=github.com/prometheus/common/version
+	version=$(version_of promtool $module)
+	# Rules are tested without anything to scrape: the clients of all clouds stay out.
+	GOFLAGS="$GOFLAGS -tags=remove_all_sd" compile promtool "$building/promtool" \
+		$module/cmd/promtool "5 minutes" "-X $x.Version=${version#v}"
+}
+
 # key SET: everything that decides the binaries, short. Not the version of Go: what is
 # built stays usable where Go is not (or no longer) installed.
 key() {
-	local folders=(etcd kube)
-	[ "$1" = kube ] || folders=(capi-v1.9.4 capi-v1.14)
+	local folders
+	case $1 in
+	kube) folders=(etcd kube) ;;
+	capi) folders=(capi-v1.9.4 capi-v1.14) ;;
+	*) folders=("$1") ;;
+	esac
 	(
 		cd "$here"
 		uname -sm
@@ -212,14 +240,14 @@ existing() {
 
 case ${1:-kube} in
 kube) if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then existing; else build kube; fi ;;
-capi) build capi ;;
+capi | helm | promtool) build "$1" ;;
 all)
 	build capi
 	echo "$built"
 	if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then existing; else build kube; fi
 	;;
 *)
-	sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac

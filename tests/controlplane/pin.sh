@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# pin.sh kube|etcd|capi-v1.9.4|capi-v1.14 VERSION: writes that folder's go.mod and go.sum
-# anew for VERSION. Only needed to move to another version; the results are committed.
+# pin.sh kube|etcd|capi-v1.9.4|capi-v1.14|helm|promtool VERSION: writes that folder's go.mod and
+# go.sum anew for VERSION. Only needed to move to another version; the results are committed.
 #
 # A wrapper module does not inherit the replace directives of the module it wraps, so they
 # are copied. Kubernetes asks for its own libraries as v0.0.0 and replaces them by folders
@@ -21,6 +21,15 @@ capi-v1.9.4)
 capi-v1.14)
 	upstream=sigs.k8s.io/cluster-api
 	tools=("$upstream/core" "$upstream/cmd/clusterctl")
+	;;
+helm)
+	upstream=helm.sh/helm/v3
+	tools=("$upstream/cmd/helm")
+	;;
+promtool)
+	upstream=github.com/prometheus/prometheus
+	tools=("$upstream/cmd/promtool")
+	export GOFLAGS=-tags=remove_all_sd # as build.sh does: without the clients of all clouds
 	;;
 *) echo "pin.sh: no wrapper module $folder" >&2; exit 2 ;;
 esac
@@ -43,5 +52,5 @@ fi
 for tool in "${tools[@]}"; do go mod edit -tool "$tool"; done
 # Not `go mod tidy`: that also fetches what the tests of every dependency need.
 [ ${#tools[@]} -gt 0 ] && packages=tool || packages=.
-GOFLAGS=-mod=mod go list -deps "$packages" > /dev/null
-GOFLAGS=-mod=readonly go list -deps "$packages" > /dev/null
+GOFLAGS="${GOFLAGS:-} -mod=mod" go list -deps "$packages" > /dev/null
+GOFLAGS="${GOFLAGS:-} -mod=readonly" go list -deps "$packages" > /dev/null

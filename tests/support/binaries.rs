@@ -9,19 +9,20 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
-/// The folder with etcd, kube-apiserver, kube-controller-manager and kubectl. Builds them
-/// when this machine has none yet, which takes minutes and is said on stderr meanwhile.
+/// The folder with etcd, kube-apiserver, kube-controller-manager and kubectl.
 pub(crate) fn kube() -> Result<PathBuf> {
-    folder("kube").context("no control plane to test against")
+    built("kube").context("no control plane to test against")
 }
 
 /// The folder with a folder for each release of Cluster API: clusterctl, the core manager and
-/// the CRDs that belong to them. Built like [`kube`].
+/// the CRDs that belong to them.
 pub(crate) fn capi() -> Result<PathBuf> {
-    folder("capi").context("no Cluster API to test with")
+    built("capi").context("no Cluster API to test with")
 }
 
-fn folder(set: &str) -> Result<PathBuf> {
+/// The folder with a set of `build.sh`. Builds it when this machine has none yet, which takes
+/// minutes and is said on stderr meanwhile.
+pub(crate) fn built(set: &str) -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/controlplane/build.sh");
     let mut build = Command::new("bash")
         .arg(&script)
