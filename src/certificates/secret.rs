@@ -83,7 +83,7 @@ impl Secret {
         let text = |text: &str| Value::from(text);
         let labels = json!({"app.kubernetes.io/name": "metal3-guard"});
         let metadata = [("name", text(name)), ("namespace", text(namespace)), ("labels", labels)];
-        let kind = [("apiVersion", "v1"), ("kind", "Secret"), ("type", "kubernetes.io/tls")];
+        let kind = [("apiVersion", "v1"), ("kind", "Secret"), ("type", "Opaque")];
         let mut secret = Self {
             metadata: Metadata {
                 annotations: BTreeMap::new(),
@@ -264,7 +264,7 @@ mod tests {
     fn a_new_secret_is_what_other_tools_expect() {
         let state = state();
         let json = json(&Secret::new("system", "tls", &state));
-        assert_eq!((&json["kind"], &json["type"]), (&"Secret".into(), &"kubernetes.io/tls".into()));
+        assert_eq!((&json["kind"], &json["type"]), (&"Secret".into(), &"Opaque".into()));
         assert_eq!(json["metadata"]["namespace"], "system");
         let keys: Vec<_> = json["data"].as_object().unwrap().keys().collect();
         assert_eq!(keys, ["ca.crt", "ca.key", "tls.crt", "tls.key"]);

@@ -35,6 +35,7 @@ async fn two_replicas_agree_and_rotate_under_load_without_a_failed_call() {
     let forwarder = Forwarder::start().await.unwrap();
     install(&own, &forwarder.address).await;
     grant(&own).await;
+    guard::apply(&own.plane, &shipped(|it| it.contains("kind: Secret\n")).await[0]).await.unwrap();
     let space = Arc::new(own.space("rotated").await);
     let (first, second) = tokio::join!(managed(&own), managed(&own));
     for guard in [&first, &second] {
@@ -127,19 +128,23 @@ async fn hooks(address: &str) -> String {
 
 /// The shipped rights to make certificates, for the account of the guards.
 async fn grant(own: &Own) {
-    let text = manifests("self-managed").await;
-    let roles: Vec<_> = text
-        .split("\n---\n")
-        .filter(|it| it.contains("\n  name: metal3-guard-certificates\n"))
-        .filter(|it| it.contains("kind: Role\n") || it.contains("kind: ClusterRole\n"))
-        .filter(|it| !it.contains("Binding"))
-        .collect();
+    let roles = shipped(|it| {
+        let role = it.contains("kind: Role\n") || it.contains("kind: ClusterRole\n");
+        role && !it.contains("Binding") && it.contains("\n  name: metal3-guard-certificates\n")
+    });
+    let roles = roles.await;
     assert_eq!(roles.len(), 2, "{roles:?}");
     guard::apply(&own.plane, &roles.join("\n---\n")).await.unwrap();
     own.plane.bind(User::Guard, MANAGER).await;
     let role = ["create", "rolebinding", MANAGER, "--user=guard", "-n", NAMESPACE];
     let role = [&role[..], &["--role=metal3-guard-certificates"]].concat();
     own.plane.kubectl(User::Admin, &role).await.ok();
+}
+
+/// Some objects of the overlay for guards that make their certificates.
+async fn shipped(wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    let text = manifests("self-managed").await;
+    text.split("\n---\n").filter(|it| wanted(it)).map(str::to_owned).collect()
 }
 
 async fn manifests(overlay: &str) -> String {

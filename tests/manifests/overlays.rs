@@ -38,6 +38,7 @@ fn every_object_is_ours_and_in_its_place() {
                 "PodDisruptionBudget",
                 "Role",
                 "RoleBinding",
+                "Secret",
                 "Issuer",
                 "Certificate",
             ]
@@ -80,6 +81,7 @@ fn self_managed_takes_nothing_from_outside() {
         format!("ClusterRoleBinding/-/{name}"),
         format!("Role/metal3-guard-system/{name}"),
         format!("RoleBinding/metal3-guard-system/{name}"),
+        "Secret/metal3-guard-system/metal3-guard-tls".to_owned(),
     ];
     assert_eq!(added("self-managed"), expected);
     let objects = objects("self-managed");
@@ -87,6 +89,9 @@ fn self_managed_takes_nothing_from_outside() {
     // A volume of a Secret that its own pod makes would wait for itself.
     assert_eq!(pod["volumes"], Value::Null);
     assert_eq!(pod["containers"][0]["volumeMounts"], Value::Null);
+    // The guard may not make one, and what is in it is not taken out by applying this again.
+    let secret = one(&objects, "Secret");
+    assert_eq!((&secret["data"], &secret["stringData"]), (&Value::Null, &Value::Null));
     // The guard fills them in, and nobody takes that away by applying this again.
     for configuration in CONFIGURATIONS {
         let configuration = one(&objects, configuration);

@@ -226,7 +226,11 @@ fn the_image_is_one_that_kustomize_can_replace() {
     for name in SERVING {
         let objects = objects(name);
         assert_eq!(container(&objects)["image"], "metal3-guard:dev", "{name}");
-        assert_eq!(all(&objects, "Secret").len(), 0, "{name}: no key is ever rendered");
+        for secret in all(&objects, "Secret") {
+            let keys: Vec<_> = secret.as_object().unwrap().keys().collect();
+            let empty = ["apiVersion", "kind", "metadata", "type"];
+            assert_eq!(keys, empty, "{name}: no key is ever rendered");
+        }
     }
 }
 

@@ -61,6 +61,17 @@ impl Api {
         let what = || format!("create secrets in namespace {}", self.secret.namespace);
         let request = Request::post(self.secret_url("")).header(CONTENT_TYPE, "application/json");
         let sent = self.send(request, serde_json::to_vec(secret)).await;
+        if let Err(Failed::Status(status)) = &sent
+            && is_by_rbac(status)
+        {
+            // The shipped role has no right to create, and the shipped manifests have the Secret.
+            let ObjectName { namespace, name } = &self.secret;
+            return Err(Trouble(format!(
+                "there is no Secret {namespace}/{name}, and its account may not {}: make an empty \
+                 one, which will be filled",
+                what()
+            )));
+        }
         self.written(sent, &what)
     }
 
@@ -180,9 +191,8 @@ impl Failed {
             }
             Self::Status(status) => status,
         };
-        let rbac = status.message.contains(" is forbidden: User ");
         match StatusCode::from_u16(status.code) {
-            Ok(StatusCode::FORBIDDEN) if rbac => {
+            _ if is_by_rbac(&status) => {
                 Trouble(format!("its account may not {}: grant it in RBAC", what()))
             }
             Ok(StatusCode::UNAUTHORIZED) => {
@@ -206,6 +216,11 @@ impl Failed {
             }
         }
     }
+}
+
+/// Quotas and the end of a namespace are told by 403 too.
+fn is_by_rbac(status: &kube::core::Status) -> bool {
+    status.code == StatusCode::FORBIDDEN.as_u16() && status.message.contains(" is forbidden: User ")
 }
 
 fn configuration_url(kind: Kind, name: &str) -> String {

@@ -59,9 +59,8 @@ impl Managed {
         let about = format!("secret {namespace}/{name}");
         let url = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
         let read = api.get(&url).await;
-        let is_there = read.is_ok();
         checks.push(self.secret(&about, read, now));
-        self.rights(api, secret, is_there, checks).await;
+        self.rights(api, secret, checks).await;
     }
 
     fn secret(&self, about: &str, read: Result<Value, Refused>, now: Timestamp) -> Check {
@@ -69,8 +68,8 @@ impl Managed {
             Ok(read) => read,
             Err(why) if why.code == 404 => {
                 let text = "is not there, though a guard has made certificates";
-                let fix = "a guard with --self-managed-certs makes it again: look at its log; is it \
-                           another one, name it with --certs-secret";
+                let fix = "apply the installation again, or make it empty: a running guard fills \
+                           it; is it another one, name it with --certs-secret";
                 return Check::new(State::Warning, about, text, fix);
             }
             Err(why) => return Check::unknown(about, &why),
@@ -133,23 +132,13 @@ impl Managed {
         others.next().map(|it| webhooks::name(it).to_owned())
     }
 
-    async fn rights(
-        &self,
-        api: &Api,
-        secret: &ObjectName,
-        is_there: bool,
-        checks: &mut Vec<Check>,
-    ) {
-        let of_secret = |name: &str, verb: &str| {
+    async fn rights(&self, api: &Api, secret: &ObjectName, checks: &mut Vec<Check>) {
+        let verbs = ["get", "update"].map(|verb| {
             json!({"group": "", "resource": "secrets", "namespace": secret.namespace,
-                   "name": name, "verb": verb})
-        };
-        let mut verbs = vec![of_secret(&secret.name, "get"), of_secret(&secret.name, "update")];
-        if !is_there {
-            verbs.push(of_secret("", "create"));
-        }
+                   "name": secret.name, "verb": verb})
+        });
         let about = format!("access to secret {}/{}", secret.namespace, secret.name);
-        let mut asked = vec![(about, verbs)];
+        let mut asked = vec![(about, Vec::from(verbs))];
         for (resource, configuration) in &self.configurations {
             let name = object_name(configuration);
             let verbs = ["get", "patch"].map(|verb| {
