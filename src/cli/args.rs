@@ -343,6 +343,9 @@ pub(super) enum Overlay {
 pub(super) struct DoctorArgs {
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,
+    /// What the guard's controller is set to: only to act, it needs rights to write.
+    #[arg(long, value_enum, default_value = "act", env = "METAL3_GUARD_CONTROLLER")]
+    pub(super) controller: ControllerArg,
     /// Also ask a running guard's port for probes and metrics (kubectl port-forward reaches it).
     #[arg(long, value_name = "ADDR")]
     pub(super) admin: Option<SocketAddr>,

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     Failure, Outcome,
-    args::{DoctorArgs, Output},
+    args::{ControllerArg, DoctorArgs, Output},
     cluster, deadline, text,
 };
 use crate::inventory::cluster::root;
@@ -35,7 +35,8 @@ pub(super) async fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Outco
     if let Some(managed) = managed {
         managed.check(&cluster, &args.certs.certs_secret, Timestamp::now(), &mut checks).await;
     }
-    access::check(&cluster, &mut checks).await;
+    let acts = args.controller == ControllerArg::Act;
+    access::check(&cluster, acts, &mut checks).await;
     kinds::check(&cluster, &mut checks).await;
     if let Some(address) = args.admin {
         admin::check(address, &mut checks).await;

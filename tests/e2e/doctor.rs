@@ -163,6 +163,14 @@ async fn faults_of_our_own(space: &Space, config: &Path, guard: &Guard) {
     let expected = (release, "problem", "differs from what is shipped: matchConditions");
     broken(space, config, VALIDATING, change, &[expected]).await;
 
+    let added = |webhooks: &mut Vec<Value>| {
+        let webhook = webhooks.iter_mut().find(|it| at("release")(it)).unwrap();
+        let conditions = webhook["matchConditions"].as_array_mut().unwrap();
+        conditions.push(json!({"name": "mine", "expression": "true"}));
+    };
+    let expected = (release, "warning", "narrowed by its condition mine: ");
+    broken(space, config, VALIDATING, added, &[expected]).await;
+
     let change = set("deletion", "/namespaceSelector", only_prod);
     let expected = (DELETION, "warning", "narrowed by its namespaceSelector");
     broken(space, config, VALIDATING, change, &[expected]).await;

@@ -27,14 +27,15 @@ const REPAIR: [(Kind, &str, &[&str]); 3] = [
     (Kind::Data, "", &["delete", "patch"]),
 ];
 
-pub(super) async fn check(api: &Api, checks: &mut Vec<Check>) {
+/// `acts`: whether what is stuck is to be repaired too.
+pub(super) async fn check(api: &Api, acts: bool, checks: &mut Vec<Check>) {
     for (kind, verbs) in needed() {
         let about = format!("access to {}.{}", kind.resource(), kind.group());
         let advice = "this is about the account that runs doctor: run it under the guard's own, \
                       and grant what is missing in the ClusterRole metal3-guard";
         checks.push(ask(api, &about, kind, "", verbs, advice).await);
     }
-    for (kind, subresource, verbs) in REPAIR {
+    for (kind, subresource, verbs) in REPAIR.into_iter().filter(|_| acts) {
         let slash = if subresource.is_empty() { "" } else { "/" };
         let about = format!("repair of {}{slash}{subresource}", kind.resource());
         let advice = "this is about the account that runs doctor: run it under the guard's own, \

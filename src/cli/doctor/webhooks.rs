@@ -15,17 +15,22 @@ const KINDS: [(&str, &str); 2] = [
     ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
 ];
 
+/// The namespace of the shipped manifests.
+const NAMESPACE: &str = "metal3-guard-system";
+
 /// Settings of a webhook that must be as shipped.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 7] = [
     "rules",
     "failurePolicy",
     "matchPolicy",
     "sideEffects",
     "timeoutSeconds",
-    "matchConditions",
     "admissionReviewVersions",
     "reinvocationPolicy",
 ];
+
+/// Where more than what is shipped may be.
+const CONDITIONS: &str = "matchConditions";
 
 /// What narrows a webhook; nothing is shipped.
 const SELECTORS: [&str; 2] = ["namespaceSelector", "objectSelector"];
@@ -114,6 +119,10 @@ fn compare(kind: &str, expected: &Value, live: &[&Value]) -> Check {
         })
         .map(str::to_owned)
         .collect();
+    let conditions = conditions(expected, found);
+    if conditions.is_none() {
+        wrong.push(CONDITIONS.into());
+    }
     if path(found).and_then(|path| Hook::of_path(&format!("/{path}"))).is_none()
         || path(found) != path(expected)
     {
@@ -123,19 +132,43 @@ fn compare(kind: &str, expected: &Value, live: &[&Value]) -> Check {
         let text = format!("differs from what is shipped: {}", wrong.join(", "));
         return Check::new(State::Problem, &about, text, advice);
     }
-    let narrowed = SELECTORS.into_iter().find(|key| {
+    let selectors = SELECTORS.into_iter().filter(|key| {
         let selector = found.get(key).and_then(Value::as_object);
         selector.is_some_and(|selector| !selector.is_empty())
     });
-    match narrowed {
-        Some(key) => Check::new(
-            State::Warning,
-            &about,
-            format!("narrowed by its {key}: what it leaves out is not protected"),
-            "remove the selector unless that is meant",
-        ),
-        None => Check::ok(&about, "as shipped"),
+    let more = conditions.into_iter().flatten().map(|name| format!("condition {name}"));
+    let narrowed: Vec<_> = selectors.map(str::to_owned).chain(more).collect();
+    if narrowed.is_empty() {
+        return Check::ok(&about, "as shipped");
     }
+    let by = narrowed.join(" and ");
+    Check::new(
+        State::Warning,
+        &about,
+        format!("narrowed by its {by}: what is left out is not protected"),
+        format!("remove the {by} unless that is meant"),
+    )
+}
+
+/// The names of the conditions that a webhook has besides the shipped ones; `None` when one of
+/// those is not there, or not as shipped.
+fn conditions<'a>(expected: &Value, found: &'a Value) -> Option<Vec<&'a str>> {
+    let list = |of: &'a Value| of.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
+    // The guard stays out of its own namespace, which is where the Service is.
+    let namespace = found.pointer("/clientConfig/service/namespace").and_then(Value::as_str);
+    let own = format!("'{}'", namespace.unwrap_or(NAMESPACE));
+    let shipped = expected.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
+    let mut shipped: Vec<Value> = shipped.cloned().collect();
+    for condition in &mut shipped {
+        if let Some(Value::String(expression)) = condition.get_mut("expression") {
+            *expression = expression.replace(&format!("'{NAMESPACE}'"), &own);
+        }
+    }
+    if !shipped.iter().all(|it| list(found).any(|found| covers(Some(found), it))) {
+        return None;
+    }
+    let more = list(found).filter(|it| !shipped.iter().any(|shipped| covers(Some(it), shipped)));
+    Some(more.map(name).collect())
 }
 
 /// Whether a live value holds all that is expected and lists nothing more; the API server adds
