@@ -37,6 +37,7 @@ mod users;
 use std::time::Duration;
 
 pub(crate) use self::{
+    binaries::built,
     capi::{Capi, Release},
     capm3::{Behaviour, Capm3},
     controlplane::{ControlPlane, Namespace},
