@@ -4,6 +4,7 @@
 #             is their first seed), and what is worth repeating
 # make check  what to run before a commit: format, lints, quick tests
 # make bench  how fast the rules and a whole review are
+# make image  the container image, and an archive of it: see image/build.sh
 #
 # Needs cargo (rustup takes the version in rust-toolchain.toml), curl, python3 and bash.
 # CARGO_TARGET_DIR moves the build, ARGS adds arguments to the demo.
@@ -12,7 +13,7 @@ CARGO ?= cargo
 SEED ?= 1
 BINARY = $${CARGO_TARGET_DIR:-target}/debug/metal3-guard
 
-.PHONY: demo test soak check bench tools cargo
+.PHONY: demo test soak check bench image tools cargo
 
 demo: cargo
 	$(CARGO) run --locked -- serve --demo --drain-delay 0 $(ARGS)
@@ -38,6 +39,9 @@ check: cargo
 
 bench: cargo
 	$(CARGO) bench --locked
+
+image:
+	image/build.sh
 
 cargo:
 	@command -v $(CARGO) >/dev/null || { \
