@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# build.sh [kube|capi|helm|promtool|all]: a real Kubernetes control plane for the tests, and the
+# build.sh [kube|capi|node|helm|promtool|all]: a real Kubernetes control plane for the tests, and the
 # tools that they put to it, as binaries.
 #
 #   kube      etcd, kube-apiserver, kube-controller-manager, kubectl, ... (the default)
 #   capi      clusterctl and the core manager of Cluster API, old and new, with their CRDs
+#   node      containerd, its shim and ctr, CNI plugins, pause: what a node needs besides kube
 #   helm      helm, for the chart
 #   promtool  promtool, for the alert rules
 #   all       capi and kube
@@ -129,6 +130,25 @@ build_promtool() {
 		$module/cmd/promtool "5 minutes" "-X $x.Version=${version#v}"
 }
 
+build_node() {
+	local name version source module=github.com/containerd/containerd/v2
+	version=$(version_of containerd $module)
+	for name in containerd containerd-shim-runc-v2 ctr; do
+		GOFLAGS="$GOFLAGS -tags=no_btrfs,no_devmapper,no_zfs" compile containerd "$building/$name" \
+			$module/cmd/$name "3 minutes" "-X $module/version.Version=$version"
+	done
+	module=github.com/containernetworking/plugins/plugins
+	for name in main/loopback main/ptp ipam/host-local meta/portmap; do
+		compile cni "$building/cni/${name#*/}" $module/$name "20 seconds"
+	done
+	# The program of the image that holds each pod's namespaces: C, and part of Kubernetes.
+	source=$(cd "$here/kube" && go mod download -json k8s.io/kubernetes | sed -n 's/.*"Dir": "\(.*\)",/\1/p')
+	"$(go env CC)" -Os -s -static -DVERSION="$(version_of kube k8s.io/kubernetes)" \
+		-o "$building/pause" "$source/build/pause/linux/pause.c" ||
+		die "pause did not build; the compiler's own message is above." \
+			"It is linked statically: that needs the C library's static archive (libc6-dev, glibc-static)."
+}
+
 # key SET: everything that decides the binaries, short. Not the version of Go: what is
 # built stays usable where Go is not (or no longer) installed.
 key() {
@@ -136,6 +156,7 @@ key() {
 	case $1 in
 	kube) folders=(etcd kube) ;;
 	capi) folders=(capi-v1.9.4 capi-v1.14) ;;
+	node) folders=(containerd cni) ;;
 	*) folders=("$1") ;;
 	esac
 	(
@@ -143,6 +164,7 @@ key() {
 		uname -sm
 		echo "$CGO_ENABLED ${build_flags[*]} $link_flags"
 		declare -f "build_$1" compile # the version flags, and the names
+		[ "$1" != node ] || version_of kube k8s.io/kubernetes # whose pause it is
 		for folder in "${folders[@]}"; do
 			for file in go.mod go.sum main.go; do
 				[ ! -e "$folder/$file" ] || { echo "$folder/$file" && cat "$folder/$file"; }
@@ -240,14 +262,14 @@ existing() {
 
 case ${1:-kube} in
 kube) if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then existing; else build kube; fi ;;
-capi | helm | promtool) build "$1" ;;
+capi | node | helm | promtool) build "$1" ;;
 all)
 	build capi
 	echo "$built"
 	if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then existing; else build kube; fi
 	;;
 *)
-	sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# pin.sh kube|etcd|capi-v1.9.4|capi-v1.14|helm|promtool VERSION: writes that folder's go.mod and
-# go.sum anew for VERSION. Only needed to move to another version; the results are committed.
+# pin.sh kube|etcd|capi-v1.9.4|capi-v1.14|helm|promtool|containerd|cni VERSION: writes that folder's
+# go.mod and go.sum anew for VERSION. Only needed to move to another version; the results are committed.
 #
 # A wrapper module does not inherit the replace directives of the module it wraps, so they
 # are copied. Kubernetes asks for its own libraries as v0.0.0 and replaces them by folders
@@ -30,6 +30,16 @@ promtool)
 	upstream=github.com/prometheus/prometheus
 	tools=("$upstream/cmd/promtool")
 	export GOFLAGS=-tags=remove_all_sd # as build.sh does: without the clients of all clouds
+	;;
+containerd)
+	upstream=github.com/containerd/containerd/v2
+	tools=("$upstream/cmd/containerd" "$upstream/cmd/containerd-shim-runc-v2" "$upstream/cmd/ctr")
+	export GOFLAGS=-tags=no_btrfs,no_devmapper,no_zfs # as build.sh does: only what every system has
+	;;
+cni)
+	upstream=github.com/containernetworking/plugins
+	tools=("$upstream/plugins/main/loopback" "$upstream/plugins/main/ptp"
+		"$upstream/plugins/ipam/host-local" "$upstream/plugins/meta/portmap")
 	;;
 *) echo "pin.sh: no wrapper module $folder" >&2; exit 2 ;;
 esac
