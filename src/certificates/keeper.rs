@@ -200,6 +200,16 @@ impl Keeper {
         if changed? {
             return Ok(Next::Now);
         }
+        let namespace = &self.settings.service.namespace;
+        match published.tie_to(&self.api, namespace).await {
+            Ok(true) => return Ok(Next::Now),
+            Ok(false) => {}
+            // A comfort, without which everything works.
+            Err(trouble) => notes.push(format!(
+                "when namespace {namespace} is deleted, the webhooks stay and refuse deletions: \
+                 {trouble}"
+            )),
+        }
         let poll = self.settings.poll();
         Ok(Next::In(step.due.map_or(poll, |due| due.min(poll))))
     }

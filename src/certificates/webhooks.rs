@@ -59,6 +59,11 @@ pub struct Configuration {
     resource_version: String,
     /// The webhooks in it that call us.
     pub webhooks: Vec<Webhook>,
+    /// Whether it calls the Service, rather than an address.
+    calls_service: bool,
+    /// Whether a namespace owns it.
+    is_owned: bool,
+    has_owners: bool,
 }
 
 /// A webhook that calls us.
@@ -104,8 +109,18 @@ impl Configuration {
                 bundle: decoded(&bundle).unwrap_or_default(),
             })
         });
-        let webhooks = webhooks.collect();
-        Ok(Self { resource_version: text(configuration, "/metadata/resourceVersion"), webhooks })
+        let webhooks: Vec<_> = webhooks.collect();
+        let service = callee.service_host();
+        let owners = configuration.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let is_namespace =
+            |it: &Value| text(it, "/apiVersion") == "v1" && text(it, "/kind") == "Namespace";
+        Ok(Self {
+            resource_version: text(configuration, "/metadata/resourceVersion"),
+            calls_service: webhooks.iter().any(|it| it.host == service),
+            is_owned: owners.is_some_and(|owners| owners.iter().any(is_namespace)),
+            has_owners: owners.is_some(),
+            webhooks,
+        })
     }
 
     /// The JSON patch after which every webhook trusts exactly this bundle; `None` when they do.
@@ -127,9 +142,32 @@ impl Configuration {
         if changes.is_empty() {
             return None;
         }
-        let version = json!({"op": "replace", "path": "/metadata/resourceVersion",
-                             "value": self.resource_version});
-        Some([version].into_iter().chain(changes).collect())
+        Some([self.version()].into_iter().chain(changes).collect())
+    }
+
+    /// Whether it would stay when the namespace of the Service is deleted, and then refuse what
+    /// nobody is there to judge.
+    pub const fn outlives_service(&self) -> bool {
+        self.calls_service && !self.is_owned
+    }
+
+    /// The JSON patch that makes this namespace an owner, so that the garbage collector takes the
+    /// configuration away after it.
+    pub fn adoption(&self, namespace: &str, uid: &str) -> Value {
+        let owner = json!({"apiVersion": "v1", "kind": "Namespace", "name": namespace, "uid": uid});
+        let path = "/metadata/ownerReferences";
+        let add = if self.has_owners {
+            json!({"op": "add", "path": format!("{path}/-"), "value": owner})
+        } else {
+            json!({"op": "add", "path": path, "value": [owner]})
+        };
+        json!([self.version(), add])
+    }
+
+    /// Makes a patch fail when the object has changed since.
+    fn version(&self) -> Value {
+        json!({"op": "replace", "path": "/metadata/resourceVersion",
+               "value": self.resource_version})
     }
 }
 
@@ -145,7 +183,12 @@ impl Callee {
         }
         let (namespace, name) = (text("/service/namespace")?, text("/service/name")?);
         let ours = namespace == self.service.namespace && name == self.service.name;
-        ours.then(|| format!("{name}.{namespace}.svc"))
+        ours.then(|| self.service_host())
+    }
+
+    /// What API servers expect in the certificate when they call the Service.
+    fn service_host(&self) -> String {
+        format!("{}.{}.svc", self.service.name, self.service.namespace)
     }
 }
 
@@ -254,6 +297,29 @@ mod tests {
         let read = Configuration::read(&patched, &callee()).unwrap();
         assert_eq!(read.patch("new"), None);
         assert_eq!(patched["webhooks"][4]["clientConfig"]["caBundle"], "b2xk");
+    }
+
+    #[test]
+    fn a_namespace_becomes_an_owner_once() {
+        let mut object = configuration(&[service("system", "guard")]);
+        let adopted = |object: &Value| {
+            let read = Configuration::read(object, &callee()).unwrap();
+            assert!(read.outlives_service());
+            let operations = serde_json::from_value(read.adoption("system", "u-1")).unwrap();
+            let mut patched = object.clone();
+            json_patch::patch(&mut patched, &operations as &json_patch::Patch).unwrap();
+            assert!(!Configuration::read(&patched, &callee()).unwrap().outlives_service());
+            patched["metadata"]["ownerReferences"].clone()
+        };
+        let owner =
+            json!({"apiVersion": "v1", "kind": "Namespace", "name": "system", "uid": "u-1"});
+        assert_eq!(adopted(&object), json!([owner]));
+        let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u-2"});
+        object["metadata"]["ownerReferences"] = json!([other]);
+        assert_eq!(adopted(&object), json!([other, owner]));
+        // A guard outside the cluster does not go with a namespace.
+        let outside = configuration(&[json!({"url": "https://127.0.0.1:9443/x"})]);
+        assert!(!Configuration::read(&outside, &callee()).unwrap().outlives_service());
     }
 
     #[test]

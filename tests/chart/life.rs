@@ -301,6 +301,33 @@ async fn what_lies_in_no_namespace_goes_with_the_guards_namespace() {
     .await;
 }
 
+/// The same of what kustomize made, which knows no uid: the guard sees to it.
+#[tokio::test]
+async fn the_guard_ties_its_webhooks_to_its_namespace() {
+    let cluster = Cluster::start().await;
+    let rendered = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/rendered");
+    let rendered = rendered.join("self-managed.yaml");
+    cluster.kubectl(&["apply", "--server-side", "-f", rendered.to_str().unwrap()]).await;
+    let guard = cluster.guard().await;
+    let uid = cluster.get("namespace", NAMESPACE).await["metadata"]["uid"].clone();
+    for kind in CONFIGURATIONS {
+        eventually("the namespace to be an owner", async || {
+            let live = cluster.get(kind, "metal3-guard").await;
+            let owners = live["metadata"]["ownerReferences"].as_array()?.clone();
+            (owners.len() == 1 && owners[0]["uid"] == uid).then_some(())
+        })
+        .await;
+    }
+    cluster.is_refused().await;
+    guard.signal("TERM").unwrap();
+    cluster.kubectl(&["delete", "namespace", NAMESPACE]).await;
+    cluster.is_free().await;
+    for kind in CONFIGURATIONS {
+        let found = ["get", kind, "metal3-guard", "--ignore-not-found", "-o", "name"];
+        assert_eq!(cluster.kubectl(&found).await, "", "{kind}");
+    }
+}
+
 /// A namespace that is made along with the release is not known when the objects are made.
 #[tokio::test]
 async fn the_notes_say_what_a_new_namespace_lacks() {

@@ -64,10 +64,12 @@ fn the_roles_for_certificates_reach_the_guards_own_objects_only() {
         "resourceNames": ["metal3-guard"], "verbs": ["get", "patch"],
     }]);
     assert_eq!(role(&objects, CERTIFICATES)["rules"], expected);
-    let expected = json!([{
-        "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["metal3-guard-tls"],
-        "verbs": ["get", "update"],
-    }]);
+    let expected = json!([
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["metal3-guard-tls"],
+         "verbs": ["get", "update"]},
+        {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["metal3-guard-system"],
+         "verbs": ["get"]},
+    ]);
     let local = one(&objects, "Role");
     assert_eq!(local["rules"], expected);
     assert_eq!(local["metadata"]["name"], CERTIFICATES);

@@ -84,6 +84,14 @@ impl Api {
         self.written(sent, &what)
     }
 
+    /// The uid of a namespace; `None` when there is none.
+    pub(super) async fn namespace(&self, name: &str) -> Result<Option<String>, Trouble> {
+        let what = || format!("get namespaces {name}");
+        let read: Option<Value> = self.read(&format!("/api/v1/namespaces/{name}"), &what).await?;
+        let uid = |it: &Value| it.pointer("/metadata/uid")?.as_str().map(str::to_owned);
+        Ok(read.as_ref().and_then(uid))
+    }
+
     /// A webhook configuration; `None` when there is none.
     pub(super) async fn configuration(
         &self,

@@ -95,4 +95,22 @@ impl Published {
         }
         trouble.map_or(Ok(changed), Err)
     }
+
+    /// Makes the namespace an owner of what calls a Service in it, so that whoever deletes it is
+    /// not left with webhooks that nobody answers. Whether something was changed, or has to be
+    /// looked at anew.
+    pub(super) async fn tie_to(&self, api: &Api, namespace: &str) -> Result<bool, Trouble> {
+        let loose = || self.found.iter().filter(|(_, _, it)| it.outlives_service());
+        if loose().next().is_none() {
+            return Ok(false);
+        }
+        let Some(uid) = api.namespace(namespace).await? else { return Ok(false) };
+        for (kind, name, configuration) in loose() {
+            let patch = configuration.adoption(namespace, &uid);
+            if api.patch(*kind, name, &patch).await? == Written::Done {
+                tracing::info!(kind = kind.name(), name, namespace, "goes with the namespace");
+            }
+        }
+        Ok(true)
+    }
 }
