@@ -23,11 +23,12 @@ body { font: 14px/1.45 sans-serif; margin: 2em auto; max-width: 75em; padding: 0
 h1 { font-size: 1.5em } h2 { font-size: 1.2em; margin-top: 2em }
 table { border-collapse: collapse; width: 100%; margin: .5em 0 }
 th, td { text-align: left; vertical-align: top; padding: .25em .8em .25em 0; border-bottom: 1px solid #ccc; overflow-wrap: anywhere }
-th { font-weight: 600 }
+th { font-weight: 600 } td:first-child { white-space: nowrap }
+h3, p, li { overflow-wrap: anywhere }
 section { border: 1px solid #999; border-left-width: 8px; padding: .2em 1em 1em; margin: 1em 0; break-inside: avoid }
 section.stuck { border-left-color: #b00020 } section.draining { border-left-color: #b27b00 } section.ok { border-left-color: #2c7a2c }
 .word { font-weight: 700; text-transform: uppercase }
-svg { width: 100%; height: auto; max-height: 60em } svg text { font: 13px sans-serif }
+svg { width: 100%; height: auto } svg text { font: 12px monospace }
 svg rect { fill: #fff; stroke: #555 } svg rect.going { stroke-dasharray: 5 3 } svg path { fill: none; stroke: #777 }
 svg rect.stuck { fill: #f9dcdc } svg rect.draining { fill: #fdf2d0 }
 code { font: 13px monospace }
@@ -117,9 +118,13 @@ fn terminating(
         let object = format!("{kind}/{name}");
         let next = match template.steps.iter().find(|step| step.object == object) {
             Some(step) => format!("{}, {}: {}", step.action, when(step.due, now), step.reason),
-            None => {
-                template.waits_for.first().map(|it| format!("waits for {it}")).unwrap_or_default()
-            }
+            None => match (template.waits_for.first(), template.steps.first()) {
+                (Some(it), _) => format!("waits for {it}"),
+                (None, Some(first)) => {
+                    format!("{} {}, {}", first.action, first.object, when(first.due, now))
+                }
+                (None, None) => "none: its controller goes on by itself".into(),
+            },
         };
         writeln!(
             out,
@@ -194,6 +199,8 @@ fn section(
 /// The holders on the left, each with a line to the template on the right.
 fn graph(template: &TemplateReport, now: Timestamp, out: &mut impl io::Write) -> io::Result<()> {
     const ROW: usize = 46;
+    /// Characters in the box of a holder.
+    const ROOM: usize = 60;
     let drawn = template.holders.len().min(DRAWN);
     let more = template.holders.len() - drawn;
     let rows = drawn + usize::from(more > 0);
@@ -208,18 +215,18 @@ fn graph(template: &TemplateReport, now: Timestamp, out: &mut impl io::Write) ->
         let top = row * ROW + 6;
         let going = if holder.terminating.is_some() { " class=\"going\"" } else { "" };
         let age = holder.terminating.map(|at| format!(", terminating {}", text::age(at, now)));
+        let age = age.unwrap_or_default();
         let centre = top + 18;
         writeln!(
             out,
             "<path d=\"M 470 {centre} C 600 {centre}, 600 {middle}, 700 {middle}\"/>\
              <rect{going} x=\"4\" y=\"{top}\" width=\"466\" height=\"38\" rx=\"4\"/>\
-             <text x=\"12\" y=\"{}\">{}/{}</text><text x=\"12\" y=\"{}\">{}{}</text>",
+             <text x=\"12\" y=\"{}\">{}</text><text x=\"12\" y=\"{}\">{}{}</text>",
             top + 16,
-            holder.kind,
-            Escaped(&short(&holder.name, 42)),
+            Escaped(&short(&format!("{}/{}", holder.kind, holder.name), ROOM)),
             top + 32,
-            Escaped(&short(&holder.role, 50)),
-            Escaped(&age.unwrap_or_default()),
+            Escaped(&short(&holder.role, ROOM.saturating_sub(age.len()))),
+            Escaped(&age),
         )?;
     }
     if more > 0 {
