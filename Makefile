@@ -5,6 +5,9 @@
 # make check  what to run before a commit: format, lints, quick tests
 # make bench  how fast the rules and a whole review are
 # make image  the container image, and an archive of it: see image/build.sh
+# make e2e-node  the guard as pods on a real node; takes root, or KUBECONFIG: see tests/node
+# make e2e-kind  the same in a cluster that kind makes; takes a container engine
+# make e2e-browser  the page of diagnose -o html, looked at in chromium
 #
 # Needs cargo (rustup takes the version in rust-toolchain.toml), curl, python3 and bash.
 # CARGO_TARGET_DIR moves the build, ARGS adds arguments to the demo.
@@ -13,7 +16,7 @@ CARGO ?= cargo
 SEED ?= 1
 BINARY = $${CARGO_TARGET_DIR:-target}/debug/metal3-guard
 
-.PHONY: demo test soak check bench image tools cargo
+.PHONY: demo test soak check bench image e2e-node e2e-kind e2e-browser tools cargo
 
 demo: cargo
 	$(CARGO) run --locked -- serve --demo --drain-delay 0 $(ARGS)
@@ -42,6 +45,16 @@ bench: cargo
 
 image:
 	image/build.sh
+
+e2e-node:
+	tests/node/run
+
+e2e-kind:
+	tests/node/kind
+
+e2e-browser: cargo
+	$(CARGO) build --locked
+	GUARD_BIN="$(BINARY)" tests/browser/run
 
 cargo:
 	@command -v $(CARGO) >/dev/null || { \

@@ -57,15 +57,23 @@ def keep(process, owners, signals):
     """Returns when the node is to end, or has."""
     while None not in owners and process.poll() is None:
         ready, _, _ = select.select([*owners, signals], [], [])
-        if signals in ready:
-            received = os.read(signals, 100)
-            if signal.SIGTERM in received or signal.SIGINT in received:
-                return print("told to end", flush=True)
-            if signal.SIGUSR1 in received:
-                owners = owners[1:]
+        # Also when it is not among the ready ones: SIGUSR1 comes right before the first owner ends,
+        # and both may be there at once.
+        received = pending(signals)
+        if signal.SIGTERM in received or signal.SIGINT in received:
+            return print("told to end", flush=True)
+        if signal.SIGUSR1 in received:
+            owners = owners[1:]
         if set(ready) & set(owners):
             return print("an owner is gone", flush=True)
     print("an owner is gone, or the node has ended by itself", flush=True)
+
+
+def pending(signals):
+    try:
+        return os.read(signals, 100)
+    except BlockingIOError:
+        return b""
 
 
 def start(folder):
