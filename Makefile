@@ -14,6 +14,12 @@
 
 CARGO ?= cargo
 SEED ?= 1
+# Those against an API server mostly wait, so that more of them than there are cores run at once.
+E2E = e2e_v1beta1 e2e_v1beta2
+E2E_THREADS ?= 5
+# The model has a profile of its own.
+FOUND = $(patsubst tests/%.rs,%,$(wildcard tests/*.rs)) $(patsubst tests/%/main.rs,%,$(wildcard tests/*/main.rs))
+OTHERS = $(filter-out model $(E2E),$(FOUND))
 BINARY = $${CARGO_TARGET_DIR:-target}/debug/metal3-guard
 
 .PHONY: demo test soak check bench image e2e-node e2e-kind e2e-browser tools cargo
@@ -22,7 +28,8 @@ demo: cargo
 	$(CARGO) run --locked -- serve --demo --drain-delay 0 $(ARGS)
 
 test: tools
-	$(CARGO) test --locked --lib --bins --tests --examples
+	$(CARGO) test --locked --lib --bins --examples $(addprefix --test ,$(OTHERS))
+	RUST_TEST_THREADS=$(E2E_THREADS) $(CARGO) test --locked $(addprefix --test ,$(E2E))
 	$(CARGO) test --locked --doc
 	$(CARGO) test --locked --profile soak --test model
 	$(CARGO) build --locked
