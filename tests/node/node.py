@@ -22,6 +22,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
 BUILD = HERE.parent / "controlplane" / "build.sh"
 
 NAME = "node"  # of the Node object and the host name; each node is alone in its cluster
@@ -59,8 +60,7 @@ class Folder:
     """Where one node is kept: NODE_DIR, or `node` in Cargo's target folder."""
 
     def __init__(self):
-        target = os.environ.get("CARGO_TARGET_DIR") or ROOT / "target"
-        self.path = pathlib.Path(os.environ.get("NODE_DIR") or pathlib.Path(target) / "node").resolve()
+        self.path = pathlib.Path(os.environ.get("NODE_DIR") or TARGET / "node").resolve()
         self.pki, self.conf = self.path / "pki", self.path / "conf"
         self.logs, self.images = self.path / "logs", self.path / "images"
         self.var, self.state = self.path / "var", self.path / "state.json"
