@@ -306,6 +306,31 @@ fn a_live_object_that_nobody_deleted() {
 }
 
 #[test]
+fn an_ip_claim_that_capm3_gives_back() {
+    for (owners, dying, right) in [
+        (&["uid-workers-0"][..], true, true),
+        // Orphaned, or restored without its owners: the name says whose it is.
+        (&[], true, true),
+        (&[], false, false),
+        (&["uid-workers-0"], false, false),
+        // Another's, whatever its name.
+        (&["uid-workers-1"], true, false),
+    ] {
+        let mut log = Log::default();
+        log.create(DATAS, data());
+        log.create(DATAS, object("Metal3Data", "workers-1", &[], &json!({})));
+        let mut owned = object("IPClaim", "workers-0-pool", &["i"], &json!({}));
+        owned["metadata"]["ownerReferences"] = owners.iter().map(|it| json!({"uid": it})).collect();
+        log.create(IP_CLAIMS, owned.clone());
+        if dying {
+            log.delete("admin", DATAS, &data());
+        }
+        log.delete("capm3", IP_CLAIMS, &owned);
+        if right { log.right() } else { log.wrong("a live object that nobody deleted") }
+    }
+}
+
+#[test]
 fn help_without_an_excuse() {
     let rescue = |object: Option<(&str, &str)>| Rescue {
         namespace: NS.into(),

@@ -333,11 +333,18 @@ impl<'a> Checker<'a> {
     /// Claims go with their machines, Metal3Data with their claims, IP claims with their Metal3Data.
     fn capm3_may_delete(&self, event: &Event, object: &Version) -> bool {
         let (owners, name) = match &*event.resource {
-            CLAIMS => (MACHINES, event.name.clone()),
-            DATAS => (CLAIMS, object.claim.clone().unwrap_or_default()),
+            CLAIMS => (MACHINES, event.name.as_str()),
+            DATAS => (CLAIMS, object.claim.as_deref().unwrap_or_default()),
+            // It goes by the name, so that one that was orphaned or restored without owners goes too.
+            IP_CLAIMS => match event.name.strip_suffix("-pool") {
+                Some(data) if object.owners.is_empty() || self.owners_gone(event, object) => {
+                    (DATAS, data)
+                }
+                _ => return false,
+            },
             _ => return self.owners_gone(event, object),
         };
-        self.there(event, owners, &name, Duration::ZERO).is_none_or(|it| !it.live)
+        self.there(event, owners, name, Duration::ZERO).is_none_or(|it| !it.live)
     }
 }
 
