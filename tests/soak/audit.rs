@@ -93,8 +93,9 @@ pub(crate) struct Audit {
     pub(crate) objects: BTreeMap<String, History>,
     /// Uids, by namespace and resource.
     kinds: BTreeMap<(String, String), Vec<String>>,
-    /// The events that delete collections.
-    collections: Vec<usize>,
+    /// The events that delete what their answers do not name: collections, and what the API server
+    /// may have deleted although it answered with a failure of its own.
+    unclear: Vec<usize>,
 }
 
 impl Audit {
@@ -143,8 +144,8 @@ impl Audit {
             }
             history.versions.extend(event.version.clone());
         }
-        if event.verb == "deletecollection" {
-            self.collections.push(by);
+        if event.verb == "deletecollection" || (event.verb == "delete" && event.code >= 500) {
+            self.unclear.push(by);
         }
         self.events.push(event);
     }
@@ -315,25 +316,26 @@ impl Audit {
         if history.versions[last + 1..].iter().any(|it| written(it).received < to) {
             return None;
         }
-        let collected = self.may_be_collected(history, version, to);
-        if collected && version.finalizers.is_empty() {
+        let deleted = self.may_be_deleted(history, version, to);
+        if deleted && version.finalizers.is_empty() {
             return None;
         }
-        Some(Certain { version, live: !version.terminating && !collected })
+        Some(Certain { version, live: !version.terminating && !deleted })
     }
 
-    /// Whether a collection may have deleted the object after `version` and before `to`: its answer
-    /// does not say what it deleted.
-    pub(crate) fn may_be_collected(
+    /// Whether the object may have been deleted after `version` and before `to` by what does not
+    /// say so: a collection's answer does not name what it deleted, a failure does not name its end.
+    pub(crate) fn may_be_deleted(
         &self,
         history: &History,
         version: &Version,
         to: Timestamp,
     ) -> bool {
         let since = self.events[version.by].received;
-        self.collections.iter().map(|at| &self.events[*at]).any(|event| {
+        self.unclear.iter().map(|at| &self.events[*at]).any(|event| {
             event.namespace == history.namespace
                 && event.resource == history.resource
+                && (event.verb == "deletecollection" || event.name == history.name)
                 && event.received < to
                 && event.done > since
         })

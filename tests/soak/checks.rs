@@ -10,7 +10,8 @@ use crate::{
     person::Rescue,
     rules,
     space::{
-        CLAIM_FINALIZER, CLAIMS, DATAS, HOLD, IP_CLAIMS, MACHINES, TEMPLATE_FINALIZER, TEMPLATES,
+        CLAIM_FINALIZER, CLAIMS, DATAS, HOLD, IP_CLAIMS, MACHINE_FINALIZER, MACHINES,
+        TEMPLATE_FINALIZER, TEMPLATES,
     },
 };
 
@@ -303,6 +304,41 @@ fn a_live_object_that_nobody_deleted() {
     let controller = "system:serviceaccount:kube-system:namespace-controller";
     log.push([controller, "deletecollection", DATAS, ""], 200, &Value::Null, json!({}));
     log.wrong("a collection that nobody deleted");
+}
+
+#[test]
+fn a_deletion_whose_answer_was_lost_may_have_been_done() {
+    for (code, name, right) in [(504, "w-0", true), (409, "w-0", false), (504, "w-1", false)] {
+        let mut log = Log::default();
+        log.create(CLAIMS, claim());
+        log.create(DATAS, data());
+        log.push(["admin", "delete", CLAIMS, name], code, &Value::Null, json!({"code": code}));
+        log.delete("capm3", DATAS, &data());
+        if right { log.right() } else { log.wrong("a live object that nobody deleted") }
+    }
+}
+
+#[test]
+fn a_claim_that_capm3_made_and_did_not_see_has_an_excuse() {
+    let mut owned = held_by(&claim(), &[MACHINE_FINALIZER]);
+    owned["metadata"]["ownerReferences"] = json!([{"uid": "uid-machine"}]);
+    for (kept, wait, excused) in [(true, 0, true), (true, 5, false), (false, 0, false)] {
+        let mut log = Log::default();
+        let mut machine = held_by(&machine(), &[MACHINE_FINALIZER]);
+        machine["metadata"]["uid"] = "uid-machine".into();
+        log.create(MACHINES, machine.clone());
+        log.delete("admin", MACHINES, &machine);
+        log.create(CLAIMS, if kept { owned.clone() } else { held_by(&owned, &[]) });
+        log.events += wait;
+        log.end(MACHINES, &machine);
+        let rescue = Rescue {
+            namespace: NS.into(),
+            template: "workers".into(),
+            object: Some((CLAIMS.into(), "w-0".into())),
+            with: "help".into(),
+        };
+        assert_eq!(log.found(&[rescue]).is_empty(), excused, "{kept} {wait}");
+    }
 }
 
 #[test]

@@ -12,8 +12,8 @@ use crate::{
     audit::{Audit, Certain, Event, History, Version, WOKEN},
     person::Rescue,
     space::{
-        CLAIM_FINALIZER, CLAIMS, CLUSTERS, DATAS, IP_CLAIMS, MACHINES, TEMPLATE_FINALIZER,
-        TEMPLATES,
+        CLAIM_FINALIZER, CLAIMS, CLUSTERS, DATAS, IP_CLAIMS, MACHINE_FINALIZER, MACHINES,
+        TEMPLATE_FINALIZER, TEMPLATES,
     },
 };
 
@@ -293,7 +293,7 @@ impl<'a> Checker<'a> {
         let Some(history) = audit.objects.get(&event.uid) else { return };
         let Some(before) = history.before(event) else { return };
         // It was terminating, or may have been.
-        if before.terminating || audit.may_be_collected(history, before, event.received) {
+        if before.terminating || audit.may_be_deleted(history, before, event.received) {
             return;
         }
         let reason = match &*event.user {
@@ -372,6 +372,9 @@ pub(crate) fn excuse(audit: &Audit, rescue: &Rescue) -> Option<&'static str> {
     if resource == IP_CLAIMS && own().any(|it| without_pools(audit, it)) {
         return Some("its Metal3Data ended with another template of the same name, without pools");
     }
+    if resource == CLAIMS && own().any(|it| made_unseen(audit, it)) {
+        return Some("its machine ended before CAPM3 had seen the claim that it had just made");
+    }
     own().flat_map(|it| it.versions.windows(2)).find_map(|pair| {
         if pair[1].finalizers.iter().all(|it| pair[0].finalizers.contains(it)) {
             return None;
@@ -382,6 +385,20 @@ pub(crate) fn excuse(audit: &Audit, rescue: &Rescue) -> Option<&'static str> {
             _ => None,
         }
     })
+}
+
+/// Whether CAPM3 let the machine of this claim go while its cache did not show the claim yet: it
+/// takes its finalizer off a claim that it sees, and lets the machine go when it sees none.
+fn made_unseen(audit: &Audit, claim: &History) -> bool {
+    /// No cache lags more.
+    const LAG: SignedDuration = SignedDuration::from_secs(3);
+    let Some(first) = claim.versions.first() else { return false };
+    let made = &audit.events[first.by];
+    let machines = first.owners.iter().filter_map(|uid| audit.objects.get(uid));
+    let mut ends = machines.filter_map(|it| Some(&audit.events[it.end?]));
+    made.user == "capm3"
+        && first.finalizers.iter().any(|it| it == MACHINE_FINALIZER)
+        && ends.any(|end| end.user == "capm3" && end.received.duration_since(made.received) < LAG)
 }
 
 /// Whether the Metal3Data that owned this IP claim ended when the template of its name had no pools.
