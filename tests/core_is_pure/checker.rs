@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::lexer::{is_name, path, tokens, use_tree};
 
 /// Crates that only compute.
-const CRATES: [&str; 4] = ["serde", "serde_json", "json_patch", "jiff"];
+const CRATES: [&str; 5] = ["serde", "serde_json", "json_patch", "jiff", "wide"];
 /// Modules of std that only compute.
 const STD: [&str; 21] = [
     "any",

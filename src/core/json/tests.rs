@@ -125,6 +125,21 @@ fn every_byte_is_told_apart_at_every_place() {
 }
 
 #[test]
+fn backslashes_without_end_are_read_once() {
+    for length in [(1 << 22) - 1, 1 << 22, (1 << 22) + 1] {
+        agrees(&format!("[\"{}\"]", "\\".repeat(length)));
+    }
+    // The last byte of one block escapes the first of the next, at each place of a run.
+    for before in 0..140 {
+        for length in 0..6 {
+            for after in ["\"", "n\"", "\", 1", "x\""] {
+                agrees(&format!("[\"{}{}{after}]", "y".repeat(before), "\\".repeat(length)));
+            }
+        }
+    }
+}
+
+#[test]
 fn depth_counts_for_what_is_read_and_for_nothing_else() {
     for depth in 1..200 {
         for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
