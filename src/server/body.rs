@@ -11,6 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::BytesMut;
+use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use prometheus_client::{
     collector::Collector,
@@ -267,7 +268,11 @@ async fn admit_length(
 /// The next piece of data; trailers are passed over.
 async fn next(body: &mut Body, deadline: Instant) -> Result<Option<Bytes>, Refusal> {
     loop {
-        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| Refusal::Slow)?;
+        // What is here needs no timer.
+        let frame = match body.frame().now_or_never() {
+            Some(frame) => frame,
+            None => timeout_at(deadline, body.frame()).await.map_err(|_| Refusal::Slow)?,
+        };
         match frame {
             None => return Ok(None),
             Some(Err(_)) => return Err(Refusal::Broken),
@@ -311,12 +316,15 @@ impl Room {
         if missing == 0 {
             return Ok(());
         }
-        let budget = Arc::clone(&self.budget);
-        let more = timeout_at(deadline, budget.acquire_many_owned(missing))
-            .await
-            .map_err(|_| Refusal::Busy)?
-            // The semaphore is never closed; were it, there would be no room.
-            .map_err(|_| Refusal::Busy)?;
+        // Those who wait for room get it first, so that this takes it from nobody.
+        let more = match Arc::clone(&self.budget).try_acquire_many_owned(missing) {
+            Ok(room) => room,
+            Err(_) => timeout_at(deadline, Arc::clone(&self.budget).acquire_many_owned(missing))
+                .await
+                .map_err(|_| Refusal::Busy)?
+                // The semaphore is never closed; were it, there would be no room.
+                .map_err(|_| Refusal::Busy)?,
+        };
         match &mut self.held {
             Some(held) => held.merge(more),
             None => self.held = Some(more),
