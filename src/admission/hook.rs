@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use json_patch::Patch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::{
     core::{
@@ -17,6 +16,7 @@ use crate::{
         verdict::{Answer, Preflight, Ruling, Unverified},
     },
     inventory::{Answering, Inventory, Need},
+    server,
 };
 
 /// A webhook path. Validating and mutating hooks have paths of their own, because a validating
@@ -182,12 +182,8 @@ async fn indexes(
 }
 
 /// Holds an inventory to its deadline: an answer with a reason beats the API server's own timeout.
-async fn in_time<F>(mut answering: Answering<'_, F>, deadline: Instant) -> Answer<F> {
-    // Facts in memory come at once, and then a timer costs more than they do.
-    if let Some(answer) = (&mut answering).now_or_never() {
-        return answer;
-    }
-    timeout_at(deadline, answering).await.unwrap_or_else(|_| {
+async fn in_time<F>(answering: Answering<'_, F>, deadline: Instant) -> Answer<F> {
+    server::in_time(answering, deadline).await.unwrap_or_else(|| {
         Answer::Unverified(Unverified { why: "the facts did not come in time".into() })
     })
 }

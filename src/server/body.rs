@@ -3,7 +3,7 @@
 //! A review can legitimately exceed 6 MiB and an escaped one 18 MiB, so the limit per body is
 //! generous and memory is bounded by the bytes in flight over all requests instead.
 
-use std::{fmt, ops::Deref, sync::Arc, time::Duration};
+use std::{fmt, ops::Deref, pin::pin, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes, HttpBody as _},
@@ -268,11 +268,7 @@ async fn admit_length(
 /// The next piece of data; trailers are passed over.
 async fn next(body: &mut Body, deadline: Instant) -> Result<Option<Bytes>, Refusal> {
     loop {
-        // What is here needs no timer.
-        let frame = match body.frame().now_or_never() {
-            Some(frame) => frame,
-            None => timeout_at(deadline, body.frame()).await.map_err(|_| Refusal::Slow)?,
-        };
+        let frame = in_time(body.frame(), deadline).await.ok_or(Refusal::Slow)?;
         match frame {
             None => return Ok(None),
             Some(Err(_)) => return Err(Refusal::Broken),
@@ -316,21 +312,26 @@ impl Room {
         if missing == 0 {
             return Ok(());
         }
-        // Those who wait for room get it first, so that this takes it from nobody.
-        let more = match Arc::clone(&self.budget).try_acquire_many_owned(missing) {
-            Ok(room) => room,
-            Err(_) => timeout_at(deadline, Arc::clone(&self.budget).acquire_many_owned(missing))
-                .await
-                .map_err(|_| Refusal::Busy)?
-                // The semaphore is never closed; were it, there would be no room.
-                .map_err(|_| Refusal::Busy)?,
-        };
+        let more = in_time(Arc::clone(&self.budget).acquire_many_owned(missing), deadline)
+            .await
+            .ok_or(Refusal::Busy)?
+            // The semaphore is never closed; were it, there would be no room.
+            .map_err(|_| Refusal::Busy)?;
         match &mut self.held {
             Some(held) => held.merge(more),
             None => self.held = Some(more),
         }
         Ok(())
     }
+}
+
+/// What `future` gives, if it does so by `deadline`. What is ready at once sets no timer.
+pub(crate) async fn in_time<T>(future: impl Future<Output = T>, deadline: Instant) -> Option<T> {
+    let mut future = pin!(future);
+    if let Some(ready) = future.as_mut().now_or_never() {
+        return Some(ready);
+    }
+    timeout_at(deadline, future).await.ok()
 }
 
 fn units(bytes: usize) -> u32 {

@@ -36,6 +36,7 @@ use rustls::ServerConfig;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+pub(crate) use self::body::in_time;
 pub use self::{
     admin::{Gate, Readiness},
     body::{BodyLimits, Budget, Held, Refusal, read, read_until},
