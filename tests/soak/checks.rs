@@ -143,6 +143,15 @@ fn held_by(object: &Value, finalizers: &[&str]) -> Value {
     object
 }
 
+fn rescue(template: &str, object: Option<(&str, &str)>) -> Rescue {
+    Rescue {
+        namespace: NS.into(),
+        template: template.into(),
+        object: object.map(|(resource, name)| (resource.into(), name.into())),
+        with: "help".into(),
+    }
+}
+
 #[test]
 fn a_finalizer_of_a_live_object() {
     let mut log = Log::default();
@@ -331,12 +340,7 @@ fn a_claim_that_capm3_made_and_did_not_see_has_an_excuse() {
         log.create(CLAIMS, if kept { owned.clone() } else { held_by(&owned, &[]) });
         log.events += wait;
         log.end(MACHINES, &machine);
-        let rescue = Rescue {
-            namespace: NS.into(),
-            template: "workers".into(),
-            object: Some((CLAIMS.into(), "w-0".into())),
-            with: "help".into(),
-        };
+        let rescue = rescue("workers", Some((CLAIMS, "w-0")));
         assert_eq!(log.found(&[rescue]).is_empty(), excused, "{kept} {wait}");
     }
 }
@@ -368,24 +372,18 @@ fn an_ip_claim_that_capm3_gives_back() {
 
 #[test]
 fn help_without_an_excuse() {
-    let rescue = |object: Option<(&str, &str)>| Rescue {
-        namespace: NS.into(),
-        template: "workers".into(),
-        object: object.map(|(resource, name)| (resource.into(), name.into())),
-        with: "help".into(),
-    };
     let mut forced = template();
     forced["metadata"]["annotations"] = json!({"metal3-guard.io/force-delete": "a test"});
     for (template, excused) in [(template(), false), (forced, true)] {
         let mut log = Log::default();
         log.create(TEMPLATES, template);
-        assert_eq!(log.found(&[rescue(None)]).is_empty(), excused);
+        assert_eq!(log.found(&[rescue("workers", None)]).is_empty(), excused);
     }
     for (by, excused) in [("capm3", false), ("capi", true)] {
         let mut log = Log::default();
         log.create(CLAIMS, held_by(&claim(), &[]));
         log.push([by, "patch", CLAIMS, "w-0"], 200, &Value::Null, claim());
-        assert_eq!(log.found(&[rescue(Some((CLAIMS, "w-0")))]).is_empty(), excused);
+        assert_eq!(log.found(&[rescue("workers", Some((CLAIMS, "w-0")))]).is_empty(), excused);
     }
 }
 
@@ -405,12 +403,7 @@ fn an_ip_claim_that_another_template_knows_nothing_of_has_an_excuse() {
         log.create(IP_CLAIMS, owned.clone());
         log.delete("admin", DATAS, &data());
         log.end(DATAS, &data());
-        let rescue = Rescue {
-            namespace: NS.into(),
-            template: String::new(),
-            object: Some((IP_CLAIMS.into(), "workers-0-pool".into())),
-            with: "help".into(),
-        };
+        let rescue = rescue("", Some((IP_CLAIMS, "workers-0-pool")));
         assert_eq!(log.found(&[rescue]).is_empty(), excused, "{pools}");
     }
 }
