@@ -4,8 +4,8 @@ ARG BASE_IMAGE=scratch
 
 FROM ${RUST_IMAGE} AS build
 WORKDIR /src
-# `ring` has C in it, which gcc of the image compiles; musl is Rust's own.
-RUN command -v cc || { apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev; }
+# The allocator and `ring` have C in them; musl itself is Rust's own, but not its headers.
+RUN command -v musl-gcc || { apt-get update && apt-get install -y --no-install-recommends musl-tools; }
 COPY rust-toolchain.toml Cargo.toml Cargo.lock ./
 COPY benches benches
 COPY src src

@@ -9,7 +9,8 @@
 #   RUST_IMAGE  image to build in
 #   BASE_IMAGE  image to build on (scratch)
 #   ENGINE      docker, podman, buildah or none, instead of looking
-#   TARGET      what to build for, without an engine (this machine's own, with musl)
+#   TARGET      what to build for, without an engine (this machine's own, with musl); its C compiler
+#               is musl-gcc, of Debian's musl-tools, or what CC_<target> says
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -55,10 +56,21 @@ build_with() {
 	esac
 }
 
-# Static with musl, which Rust brings along. Only `ring` has C in it; it uses nothing of a C library,
-# so that the compiler of this machine will do.
+# c_compiler TARGET: a C compiler with the headers of musl, which Rust does not bring along: the
+# system's own where that is a system on musl.
+c_compiler() {
+	if [ "$1" = "$(uname -m)-unknown-linux-musl" ]; then
+		if command -v musl-gcc; then return; fi
+		case $(cc -dumpmachine 2> /dev/null) in *-musl) echo cc && return ;; esac
+	fi
+	say "no C compiler for $1: install musl-tools (Debian) or musl-gcc (Fedora), or name one" \
+		"in CC_${1//-/_}"
+	return 1
+}
+
+# Static with musl, which Rust brings along. The allocator and `ring` have C in them.
 build_here() {
-	local target=${TARGET:-$(uname -m)-unknown-linux-musl} name
+	local target=${TARGET:-$(uname -m)-unknown-linux-musl} name compiler
 	command -v cargo > /dev/null || {
 		say "cargo is missing: install Rust with rustup, see https://rustup.rs"
 		exit 1
@@ -67,7 +79,10 @@ build_here() {
 		rustup target add "$target" >&2
 	fi
 	name=CC_${target//-/_}
-	[ -n "${!name:-}" ] || export "$name=${CC:-cc}"
+	if [ -z "${!name:-}" ]; then
+		compiler=$(c_compiler "$target")
+		export "$name=$compiler"
+	fi
 	# Also where a distribution's own musl would be linked dynamically.
 	RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --release --target "$target"
 	python3 image/oci.py pack "$archive" --name "$image" --version "$version" \

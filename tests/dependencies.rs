@@ -1,5 +1,5 @@
 //! What is linked in: one TLS stack on ring, one JSON stack, and nothing that needs a C library of
-//! its own. A second one usually comes in through a default feature of a new dependency.
+//! the system. A second one usually comes in through a default feature of a new dependency.
 
 #[cfg(test)]
 mod tests {
