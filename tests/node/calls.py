@@ -11,6 +11,7 @@ A scenario says whether calls may go unanswered in it. If not, each of them is a
 
 import collections
 import http.client
+import itertools
 import threading
 import time
 
@@ -105,16 +106,18 @@ def all_calls(namespace):
 
 
 class Load:
-    """Runs calls as long as its block does. `rate` is how many a second, at most."""
+    """Runs calls as long as its block does, `rate` a second: what is late is caught up on, as far as
+    so many workers can."""
 
     def __init__(self, target, namespace, rate=60, workers=4):
         self.target, self.calls = target, all_calls(namespace)
-        self.pause, self.workers = workers / rate, workers
+        self.rate, self.workers, self.numbers = rate, workers, itertools.count()
         self.outcomes, self.said = collections.Counter(), collections.Counter()
         self.lock, self.over = threading.Lock(), threading.Event()
 
     def __enter__(self):
-        self.threads = [threading.Thread(target=self.work, args=[it]) for it in range(self.workers)]
+        self.start = time.monotonic()
+        self.threads = [threading.Thread(target=self.work) for _ in range(self.workers)]
         for thread in self.threads:
             thread.start()
         return self
@@ -124,18 +127,16 @@ class Load:
         for thread in self.threads:
             thread.join()
 
-    def work(self, number):
+    def work(self):
         connection = self.target.connection()
-        at, due = number, time.monotonic()
-        while not self.over.is_set():
-            outcome, said = self.calls[at % len(self.calls)].outcome(self.target, connection)
+        for number in self.numbers:
+            if self.over.wait(self.start + number / self.rate - time.monotonic()):
+                break
+            outcome, said = self.calls[number % len(self.calls)].outcome(self.target, connection)
             with self.lock:
                 self.outcomes[outcome] += 1
                 if said:
                     self.said[f"{outcome}: {said}"] += 1
-            at += 1
-            due = max(due + self.pause, time.monotonic())
-            self.over.wait(due - time.monotonic())
         connection.close()
 
     def made(self):

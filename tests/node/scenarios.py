@@ -36,7 +36,7 @@ class Run:
 
     @contextlib.contextmanager
     def load(self, unanswered_are_fine=False, rate=60):
-        load = Load(self.target, OBJECTS, rate, workers=max(4, rate // 20))
+        load = Load(self.target, OBJECTS, rate, workers=max(4, rate // 10))
         try:
             with load:
                 yield load
@@ -256,7 +256,7 @@ def evict(run, pod):
 
 @scenario
 def rotation(run):
-    """Three new CAs, one after the other, while up to 200 calls a second come: none fails."""
+    """Three new CAs, one after the other, while 200 calls a second come: none fails."""
     run.guard.installed()
     # How long a new CA is only trusted, and an old one still is. Minutes, unless one has to watch.
     run.guard.upgrade("extraArgs={--certs-dwell=8s}")
