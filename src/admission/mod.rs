@@ -1,4 +1,4 @@
-//! From bytes to a verdict and back: the wire format, the hooks, the router.
+//! From bytes to a verdict and back: the wire format, the hooks, their paths.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -18,13 +18,13 @@ use crate::{
 mod answer;
 mod hook;
 mod metrics;
-mod router;
+mod paths;
 pub mod wire;
 
 pub use self::{
     hook::{Answered, FINALIZER_GROUPS, Hook, Patience},
     metrics::ReviewMetrics,
-    router::router,
+    paths::Paths,
 };
 use wire::{BadReview, Envelope};
 

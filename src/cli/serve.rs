@@ -17,7 +17,7 @@ use super::{
     cluster, log,
 };
 use crate::{
-    admission::{self, Admission, Patience, ReviewMetrics},
+    admission::{Admission, Paths, Patience, ReviewMetrics},
     certificates,
     controller::{Controller, Mode, RepairMetrics},
     inventory::{cluster::Cluster, snapshot::Snapshot},
@@ -69,7 +69,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
         patience: Patience::default(),
         metrics: reviews,
     };
-    let router = admission::router(admission, server.budget());
+    let paths = Paths::new(admission, server.budget());
 
     let mut background = JoinSet::new();
     let hands = controller.as_ref().map(Controller::hands);
@@ -91,7 +91,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
         out.write_all(lines.as_bytes())?;
         out.flush()?;
     }
-    server.serve(router, signals).await.map_err(|error| failed(&error))?;
+    server.serve(paths, signals).await.map_err(|error| failed(&error))?;
     if let Some(hands) = hands {
         // What is being written leaves its line.
         hands.rest().await;

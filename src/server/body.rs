@@ -72,7 +72,7 @@ impl Budget {
 }
 
 impl Default for Budget {
-    /// The default limits, with refusals counted in no registry: for a router without a server.
+    /// The default limits, with refusals counted in no registry: for a handler without a server.
     fn default() -> Self {
         Self::new(BodyLimits::default(), Counted::new())
     }

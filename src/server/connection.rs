@@ -12,7 +12,6 @@ use std::{
 };
 
 use axum::{
-    Router,
     body::Body,
     http::{HeaderValue, Request, Response, StatusCode, header},
     response::IntoResponse as _,
@@ -27,11 +26,11 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 use tokio_rustls::TlsAcceptor;
-use tower::Service as _;
 
 use super::{
     drain::Phase,
     eager::Eager,
+    handler::Handler,
     listen::ConnectionLimits,
     metrics::{HandshakeFailure, ServerMetrics},
     turns::Turns,
@@ -48,16 +47,16 @@ const LAST_CHANCE: Duration = Duration::from_secs(1);
 const OVERDUE: Duration = Duration::from_mins(1);
 
 /// What the connections of one port have in common.
-pub(super) struct Shared {
+pub(super) struct Shared<H> {
     pub(super) log: LogPace,
     pub(super) tls: Option<TlsAcceptor>,
-    pub(super) router: Router,
+    pub(super) handler: H,
     pub(super) limits: ConnectionLimits,
     pub(super) metrics: Option<ServerMetrics>,
     pub(super) phase: watch::Receiver<Phase>,
 }
 
-impl Shared {
+impl<H: Handler> Shared<H> {
     /// One connection from accept to close. `slot` is free again when it returns.
     pub(super) async fn connection(
         &self,
@@ -168,11 +167,9 @@ impl Shared {
         request: Request<Incoming>,
         old: Instant,
     ) -> Result<Response<Body>, Infallible> {
-        let mut router = self.router.clone();
-        let handler = AssertUnwindSafe(async move { router.call(request).await });
-        let mut response = match handler.catch_unwind().await {
-            Ok(Ok(response)) => response,
-            Ok(Err(never)) => match never {},
+        let handling = AssertUnwindSafe(self.handler.handle(request.map(Body::new)));
+        let mut response = match handling.catch_unwind().await {
+            Ok(response) => response,
             Err(panic) => {
                 tracing::error!(panic = panic_text(&*panic), "a handler panicked");
                 if let Some(metrics) = &self.metrics {

@@ -6,7 +6,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::Router;
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, watch},
@@ -17,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     connection::{LogPace, Shared, reached},
     drain::Phase,
+    handler::Handler,
     metrics::ServerMetrics,
 };
 
@@ -54,18 +54,18 @@ impl Default for ConnectionLimits {
 /// Pause after a failed accept, which usually means that descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// One port and what is served on it.
-pub(super) struct Listener {
+pub(super) struct Listener<H> {
     pub(super) tcp: TcpListener,
     /// Plain HTTP without it.
     pub(super) tls: Option<TlsAcceptor>,
-    pub(super) router: Router,
+    pub(super) handler: H,
     pub(super) limits: ConnectionLimits,
     /// None: this port is not counted.
     pub(super) metrics: Option<ServerMetrics>,
     pub(super) phase: watch::Receiver<Phase>,
 }
 
-impl Listener {
+impl<H: Handler> Listener<H> {
     /// Serves until the phase is [`Phase::Closing`] and every connection has ended, or until
     /// [`Phase::Ended`]. Dropping the sender of the phase ends everything too.
     pub(super) async fn run(self) {
@@ -73,7 +73,7 @@ impl Listener {
         let shared = Arc::new(Shared {
             log: LogPace::default(),
             tls: self.tls,
-            router: self.router,
+            handler: self.handler,
             limits: self.limits,
             metrics: self.metrics,
             phase: self.phase,
@@ -90,7 +90,7 @@ impl Listener {
     }
 }
 
-async fn accept_all(tcp: &TcpListener, shared: &Arc<Shared>, slots: &Arc<Semaphore>) {
+async fn accept_all(tcp: &TcpListener, shared: &Arc<Shared<impl Handler>>, slots: &Arc<Semaphore>) {
     loop {
         if slots.available_permits() == 0 {
             if shared.log.may_write() {

@@ -1,9 +1,9 @@
-//! Serves a [`Router`] over HTTPS the way an API server needs it, and knows nothing of Metal3.
+//! Serves a [`Handler`] over HTTPS the way an API server needs it, and knows nothing of Metal3.
 //!
 //! ```text
 //! Settings -> Server::bind (certificates checked, then both ports open)
 //!          -> budget(), reloads(), phase()   for the handlers and the rest of the process
-//!          -> serve(router, signals)         until drained
+//!          -> serve(handler, signals)        until drained
 //! ```
 //!
 //! What it takes care of: TLS with reload ([`TlsSettings`]), bounds on connections
@@ -16,6 +16,7 @@ mod body;
 mod connection;
 mod drain;
 mod eager;
+mod handler;
 mod listen;
 mod metrics;
 mod tls;
@@ -29,7 +30,6 @@ use std::{
     time::Duration,
 };
 
-use axum::Router;
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
@@ -41,6 +41,7 @@ pub use self::{
     admin::{Gate, Readiness},
     body::{BodyLimits, Budget, Held, Refusal, read, read_until},
     drain::{DrainTimes, Phase, Signal, Signals},
+    handler::Handler,
     listen::ConnectionLimits,
     metrics::{Metrics, PREFIX},
     tls::{Error as TlsError, Handover, PairSource, TlsFiles, TlsSettings},
@@ -200,12 +201,12 @@ impl Server {
         self.reloads.subscribe()
     }
 
-    /// Serves `router` until a [`Signal::Stop`] has been drained. Must run within the Tokio
+    /// Answers with `handler` until a [`Signal::Stop`] has been drained. Must run within the Tokio
     /// runtime that bound the server. Dropping the future cuts everything.
     ///
     /// # Errors
     /// [`Error::Aborted`] if a second stop came before the drain was done.
-    pub async fn serve(self, router: Router, signals: Signals) -> Result<(), Error> {
+    pub async fn serve(self, handler: impl Handler, signals: Signals) -> Result<(), Error> {
         // Everything in here ends with this function.
         let mut tasks = JoinSet::new();
         let certificates = Arc::clone(&self.certificates);
@@ -218,7 +219,7 @@ impl Server {
             let admin = Listener {
                 tcp,
                 tls: None,
-                router: admin::router(self.readiness.clone(), Arc::new(self.registry)),
+                handler: admin::router(self.readiness.clone(), Arc::new(self.registry)),
                 limits: self.settings.connections,
                 metrics: None,
                 phase: admin_phase.subscribe(),
@@ -229,7 +230,7 @@ impl Server {
         let listener = Listener {
             tcp: self.tcp,
             tls: Some(TlsAcceptor::from(self.tls)),
-            router,
+            handler,
             limits: self.settings.connections,
             metrics: Some(self.metrics),
             phase: self.phase.subscribe(),

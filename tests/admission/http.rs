@@ -19,11 +19,11 @@ fn guard() -> Guard {
 async fn only_post_is_allowed() {
     for hook in Hook::ALL {
         for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
-            let head = method == Method::HEAD;
             let reply = guard().send(method, hook.path(), Body::empty()).await;
             assert_eq!(reply.status, StatusCode::METHOD_NOT_ALLOWED, "{}", hook.path());
             assert_eq!(reply.headers[header::ALLOW], "POST");
-            assert_eq!(reply.text().is_empty(), head);
+            // Of HEAD the server leaves it out.
+            assert!(reply.text().contains("POST"), "{}", reply.text());
         }
     }
 }

@@ -3,25 +3,23 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
-    Router,
     body::{Body, Bytes},
     http::{HeaderMap, Method, Request, StatusCode, header},
 };
 use http_body_util::BodyExt as _;
 use metal3_guard::{
-    admission::{self, Admission, Patience, ReviewMetrics},
+    admission::{Admission, Paths, Patience, ReviewMetrics},
     core::finalizers::Additions,
     inventory::{Inventory, snapshot::Snapshot},
-    server::Budget,
+    server::{Budget, Handler as _},
 };
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
 
 use crate::{corpus, log};
 
-/// The router over one inventory.
+/// The paths over one inventory.
 pub(crate) struct Guard {
-    router: Router,
+    paths: Paths,
     pub(crate) metrics: ReviewMetrics,
 }
 
@@ -35,7 +33,7 @@ impl Guard {
             patience: Patience::default(),
             metrics: metrics.clone(),
         };
-        Self { router: admission::router(admission, Budget::default()), metrics }
+        Self { paths: Paths::new(admission, Budget::default()), metrics }
     }
 
     pub(crate) fn with(inventory: impl Inventory + 'static) -> Self {
@@ -60,7 +58,7 @@ impl Guard {
             .header(header::CONTENT_TYPE, "application/json")
             .body(body.into())
             .unwrap();
-        let response = self.router.clone().oneshot(request).await.unwrap();
+        let response = self.paths.handle(request).await;
         let (parts, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         Reply { status: parts.status, headers: parts.headers, body }

@@ -130,7 +130,7 @@ fn holding(budget: Budget, leave: Arc<Semaphore>) -> Router {
 #[tokio::test]
 async fn bytes_in_flight_are_bounded_over_all_requests() {
     let leave = Arc::new(Semaphore::new(0));
-    let server = Running::with_router(
+    let server = Running::with_handler(
         |settings| {
             settings.bodies =
                 BodyLimits { per_body: 64 * 1024, in_flight: 100 * 1024, deadline: SHORT }
@@ -168,7 +168,7 @@ async fn bytes_in_flight_are_bounded_over_all_requests() {
 #[tokio::test]
 async fn a_waiting_body_gets_the_room_that_becomes_free() {
     let leave = Arc::new(Semaphore::new(0));
-    let server = Running::with_router(
+    let server = Running::with_handler(
         |settings| {
             settings.bodies = BodyLimits {
                 per_body: 64 * 1024,

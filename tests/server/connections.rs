@@ -2,9 +2,18 @@
 
 use std::time::Duration;
 
-use axum::{Router, response::Redirect, routing::get};
-use metal3_guard::server::Settings;
-use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, Response},
+    response::Redirect,
+    routing::get,
+};
+use metal3_guard::server::{Handler, Settings};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 use crate::support::{Client, Running, SHORT, router, soon};
 
@@ -111,7 +120,7 @@ async fn slow_headers_of_a_later_request_are_closed_after_the_idle_time() {
 
 #[tokio::test]
 async fn an_answer_may_take_longer_than_the_idle_time() {
-    let server = Running::with_router(
+    let server = Running::with_handler(
         |settings| settings.connections.idle = SHORT,
         |budget| {
             let late = get(|| async {
@@ -166,7 +175,7 @@ async fn connections_beyond_the_limit_wait_for_a_free_one() {
 
 #[tokio::test]
 async fn a_panic_is_answered_and_the_connection_lives() {
-    let server = Running::with_router(
+    let server = Running::with_handler(
         |_| {},
         |budget| {
             let panics = get(|| async {
@@ -185,9 +194,30 @@ async fn a_panic_is_answered_and_the_connection_lives() {
     assert_eq!(server.metric("handler_panics_total").await, 1);
 }
 
+/// Says the same to everybody, whatever is asked.
+struct Parrot;
+
+impl Handler for Parrot {
+    async fn handle(&self, request: Request<Body>) -> Response<Body> {
+        Response::new(Body::from(format!("{} indeed", request.method())))
+    }
+}
+
+#[tokio::test]
+async fn what_routes_nothing_is_served_as_well_and_head_gets_no_body() {
+    let server = Running::with_handler(|_| {}, |_| Parrot).await;
+    let mut client = server.connect().await;
+    assert_eq!(client.get("/any/path").await.unwrap().body, "GET indeed");
+    client.send("HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut text = String::new();
+    soon(client.stream.read_to_string(&mut text)).await.unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(text.ends_with("\r\n\r\n"), "no body: {text}");
+}
+
 #[tokio::test]
 async fn a_redirect_never_leaves_the_server() {
-    let server = Running::with_router(
+    let server = Running::with_handler(
         |_| {},
         |_| {
             Router::new()

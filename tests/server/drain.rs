@@ -36,7 +36,7 @@ impl Scene {
     async fn new(change: impl FnOnce(&mut Settings)) -> Self {
         let arrived = Arc::new(Semaphore::new(0));
         let leave = Arc::new(Semaphore::new(0));
-        let server = Running::with_router(change, |_| waiting(&arrived, &leave)).await;
+        let server = Running::with_handler(change, |_| waiting(&arrived, &leave)).await;
         Self { server, arrived, leave }
     }
 

@@ -15,8 +15,8 @@ use axum::{
 };
 use jiff::Timestamp;
 use metal3_guard::server::{
-    Budget, DrainTimes, Error, Metrics, PairSource, Readiness, Server, Settings, Signal, Signals,
-    TlsFiles, read,
+    Budget, DrainTimes, Error, Handler, Metrics, PairSource, Readiness, Server, Settings, Signal,
+    Signals, TlsFiles, read,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -142,26 +142,26 @@ pub(crate) struct Running {
 impl Running {
     /// A server with a fresh certificate and [`router`].
     pub(crate) async fn start(change: impl FnOnce(&mut Settings)) -> Self {
-        Self::with_router(change, router).await
+        Self::with_handler(change, router).await
     }
 
-    pub(crate) async fn with_router(
+    pub(crate) async fn with_handler<H: Handler>(
         change: impl FnOnce(&mut Settings),
-        router: impl FnOnce(Budget) -> Router,
+        handler: impl FnOnce(Budget) -> H,
     ) -> Self {
         let authority = Authority::new();
         let (cert, key) = authority.issue();
         let files = Files::new(&cert, &key);
         let mut settings = files.settings();
         change(&mut settings);
-        Self::launch(authority, files, settings, router).await
+        Self::launch(authority, files, settings, handler).await
     }
 
-    pub(crate) async fn launch(
+    pub(crate) async fn launch<H: Handler>(
         authority: Authority,
         files: Files,
         settings: Settings,
-        router: impl FnOnce(Budget) -> Router,
+        handler: impl FnOnce(Budget) -> H,
     ) -> Self {
         let readiness = Readiness::new();
         let server = Server::bind(settings, readiness.clone(), Metrics::new(), Timestamp::now())
@@ -174,7 +174,7 @@ impl Running {
             admin: server.admin_address().unwrap(),
             signals: signals.sender(),
             readiness,
-            task: tokio::spawn(server.serve(router(budget.clone()), signals)),
+            task: tokio::spawn(server.serve(handler(budget.clone()), signals)),
             budget,
             authority,
             files,

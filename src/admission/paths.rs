@@ -1,39 +1,30 @@
 //! The six paths over HTTP. Nothing here ever redirects: an API server would follow.
-
-use std::sync::Arc;
+//!
+//! Six names that never change need no router, which would cost as much as the rule that answers.
 
 use axum::{
-    Router,
-    extract::{Request, State},
-    http::{StatusCode, header},
-    response::{IntoResponse, Response},
-    routing::post,
+    body::Body,
+    extract::Request,
+    http::{Method, StatusCode, header},
+    response::{IntoResponse as _, Response},
 };
 
 use super::{Admission, Hook};
-use crate::server::{Budget, read};
+use crate::server::{Budget, Handler, read};
 
-/// A router that answers reviews, within `budget` for their bodies.
-pub fn router(admission: Admission, budget: Budget) -> Router {
-    let mut router = Router::new();
-    for hook in Hook::ALL {
-        let review = move |State(app): State<Arc<App>>, request: Request| async move {
-            app.answer(hook, request).await
-        };
-        router = router.route(hook.path(), post(review));
-    }
-    router
-        .fallback(unknown_path)
-        .method_not_allowed_fallback(wrong_method)
-        .with_state(Arc::new(App { admission, budget }))
-}
-
-struct App {
+/// Answers reviews, within a budget for their bodies.
+#[derive(Clone, Debug)]
+pub struct Paths {
     admission: Admission,
     budget: Budget,
 }
 
-impl App {
+impl Paths {
+    /// Reviews go to `admission` once their bodies had room in `budget`.
+    pub const fn new(admission: Admission, budget: Budget) -> Self {
+        Self { admission, budget }
+    }
+
     async fn answer(&self, hook: Hook, request: Request) -> Response {
         let (head, body) = request.into_parts();
         let body = match read(body, &head.headers, &self.budget).await {
@@ -47,13 +38,23 @@ impl App {
     }
 }
 
-async fn unknown_path() -> Response {
+impl Handler for Paths {
+    async fn handle(&self, request: Request<Body>) -> Response<Body> {
+        match Hook::of_path(request.uri().path()) {
+            None => unknown_path(),
+            Some(_) if request.method() != Method::POST => wrong_method(),
+            Some(hook) => self.answer(hook, request).await,
+        }
+    }
+}
+
+fn unknown_path() -> Response {
     let paths: Vec<_> = Hook::ALL.into_iter().map(Hook::path).collect();
     let text = format!("no webhook on this path; there are:\n{}\n", paths.join("\n"));
     (StatusCode::NOT_FOUND, text).into_response()
 }
 
-async fn wrong_method() -> Response {
+fn wrong_method() -> Response {
     let allow = [(header::ALLOW, "POST")];
     (StatusCode::METHOD_NOT_ALLOWED, allow, "send reviews by POST\n").into_response()
 }
