@@ -219,18 +219,11 @@ impl Patience {
             .into_iter()
             .flat_map(|query| query.split('&'))
             .find_map(|pair| pair.strip_prefix("timeout="))
-            .and_then(duration)
+            .and_then(|text| text.parse::<jiff::SignedDuration>().ok())
+            .and_then(|duration| Duration::try_from(duration).ok())
             .unwrap_or(self.default);
         asked.min(self.most).saturating_sub(self.margin).max(self.least)
     }
-}
-
-fn duration(text: &str) -> Option<Duration> {
-    // An API server nearly always asks in whole seconds.
-    if let Some(seconds) = text.strip_suffix('s').and_then(|number| number.parse::<u32>().ok()) {
-        return Some(Duration::from_secs(seconds.into()));
-    }
-    Duration::try_from(text.parse::<jiff::SignedDuration>().ok()?).ok()
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! Six names that never change need no router, which would cost as much as the rule that answers.
 
 use axum::{
-    body::Body,
     extract::Request,
     http::{Method, StatusCode, header},
     response::{IntoResponse as _, Response},
@@ -13,7 +12,7 @@ use super::{Admission, Hook};
 use crate::server::{Budget, Handler, read};
 
 /// Answers reviews, within a budget for their bodies.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Paths {
     admission: Admission,
     budget: Budget,
@@ -39,7 +38,7 @@ impl Paths {
 }
 
 impl Handler for Paths {
-    async fn handle(&self, request: Request<Body>) -> Response<Body> {
+    async fn handle(&self, request: Request) -> Response {
         match Hook::of_path(request.uri().path()) {
             None => unknown_path(),
             Some(_) if request.method() != Method::POST => wrong_method(),

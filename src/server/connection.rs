@@ -49,9 +49,11 @@ const OVERDUE: Duration = Duration::from_mins(1);
 /// What the connections of one port have in common.
 pub(super) struct Shared<H> {
     pub(super) log: LogPace,
+    /// Plain HTTP without it.
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) handler: H,
     pub(super) limits: ConnectionLimits,
+    /// None: this port is not counted.
     pub(super) metrics: Option<ServerMetrics>,
     pub(super) phase: watch::Receiver<Phase>,
 }

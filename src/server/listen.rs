@@ -6,18 +6,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, watch},
-    time::sleep,
-};
-use tokio_rustls::TlsAcceptor;
+use tokio::{net::TcpListener, sync::Semaphore, time::sleep};
 
 use super::{
-    connection::{LogPace, Shared, reached},
+    connection::{Shared, reached},
     drain::Phase,
     handler::Handler,
-    metrics::ServerMetrics,
 };
 
 /// Bounds on connections.
@@ -56,28 +50,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// One port and what is served on it.
 pub(super) struct Listener<H> {
     pub(super) tcp: TcpListener,
-    /// Plain HTTP without it.
-    pub(super) tls: Option<TlsAcceptor>,
-    pub(super) handler: H,
-    pub(super) limits: ConnectionLimits,
-    /// None: this port is not counted.
-    pub(super) metrics: Option<ServerMetrics>,
-    pub(super) phase: watch::Receiver<Phase>,
+    pub(super) shared: Shared<H>,
 }
 
 impl<H: Handler> Listener<H> {
     /// Serves until the phase is [`Phase::Closing`] and every connection has ended, or until
     /// [`Phase::Ended`]. Dropping the sender of the phase ends everything too.
     pub(super) async fn run(self) {
-        let slots = Arc::new(Semaphore::new(self.limits.connections));
-        let shared = Arc::new(Shared {
-            log: LogPace::default(),
-            tls: self.tls,
-            handler: self.handler,
-            limits: self.limits,
-            metrics: self.metrics,
-            phase: self.phase,
-        });
+        let shared = Arc::new(self.shared);
+        let slots = Arc::new(Semaphore::new(shared.limits.connections));
         tokio::select! {
             () = reached(shared.phase.clone(), Phase::Closing) => {}
             () = accept_all(&self.tcp, &shared, &slots) => {}
@@ -85,7 +66,7 @@ impl<H: Handler> Listener<H> {
         // From here on the system refuses connections instead of letting them wait.
         drop(self.tcp);
         // A slot is free again when its connection has ended.
-        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
+        let all = u32::try_from(shared.limits.connections).unwrap_or(u32::MAX);
         let _ = slots.acquire_many(all).await;
     }
 }

@@ -46,7 +46,12 @@ pub use self::{
     metrics::{Metrics, PREFIX},
     tls::{Error as TlsError, Handover, PairSource, TlsFiles, TlsSettings},
 };
-use self::{listen::Listener, metrics::ServerMetrics, tls::Certificates};
+use self::{
+    connection::{LogPace, Shared},
+    listen::Listener,
+    metrics::ServerMetrics,
+    tls::Certificates,
+};
 
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
@@ -218,22 +223,28 @@ impl Server {
         if let Some(tcp) = self.admin_tcp {
             let admin = Listener {
                 tcp,
-                tls: None,
-                handler: admin::router(self.readiness.clone(), Arc::new(self.registry)),
-                limits: self.settings.connections,
-                metrics: None,
-                phase: admin_phase.subscribe(),
+                shared: Shared {
+                    log: LogPace::default(),
+                    tls: None,
+                    handler: admin::router(self.readiness.clone(), Arc::new(self.registry)),
+                    limits: self.settings.connections,
+                    metrics: None,
+                    phase: admin_phase.subscribe(),
+                },
             };
             tasks.spawn(admin.run());
         }
 
         let listener = Listener {
             tcp: self.tcp,
-            tls: Some(TlsAcceptor::from(self.tls)),
-            handler,
-            limits: self.settings.connections,
-            metrics: Some(self.metrics),
-            phase: self.phase.subscribe(),
+            shared: Shared {
+                log: LogPace::default(),
+                tls: Some(TlsAcceptor::from(self.tls)),
+                handler,
+                limits: self.settings.connections,
+                metrics: Some(self.metrics),
+                phase: self.phase.subscribe(),
+            },
         };
         let readiness = self.readiness;
         let certificates = self.certificates;

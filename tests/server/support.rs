@@ -314,6 +314,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         .await
     }
 
+    /// The answer to a HEAD, which must be a 200 without a body; the last one on a connection.
+    pub(crate) async fn head_without_body(&mut self, path: &str) {
+        let head = format!("HEAD {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        self.send(&head).await.unwrap();
+        let mut text = String::new();
+        soon(self.stream.read_to_string(&mut text)).await.unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+        assert!(text.ends_with("\r\n\r\n"), "no body: {text}");
+    }
+
     pub(crate) async fn send(&mut self, text: &str) -> io::Result<()> {
         self.stream.write_all(text.as_bytes()).await?;
         self.stream.flush().await
