@@ -31,6 +31,8 @@ mod api;
 mod metrics;
 mod published;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 pub use self::{
     metrics::KeeperMetrics,
@@ -60,8 +62,6 @@ pub struct Keeper {
     /// Open once, the gate stays open: a webhook that is changed or taken away must not take the
     /// guard from the others.
     was_ready: bool,
-    /// Whether it may write, or only serve what others have written.
-    writes: bool,
     /// What was complained of last, so that it is not said again.
     said: Option<String>,
 }
@@ -95,7 +95,6 @@ impl Keeper {
             served: None,
             steady: Steady::default(),
             was_ready: false,
-            writes: true,
             said: None,
         }
     }
@@ -107,8 +106,7 @@ impl Keeper {
     pub async fn run(mut self, mut wake: watch::Receiver<u64>, phase: watch::Receiver<Phase>) {
         let mut at_once = 0;
         loop {
-            self.writes = *phase.borrow() == Phase::Serving;
-            let pause = match self.look().await {
+            let pause = match self.look(&phase).await {
                 Ok(Next::Now) if at_once < AT_ONCE => {
                     at_once += 1;
                     continue;
@@ -130,11 +128,11 @@ impl Keeper {
     }
 
     /// One look, and at most one step.
-    async fn look(&mut self) -> Result<Next, Trouble> {
+    async fn look(&mut self, phase: &watch::Receiver<Phase>) -> Result<Next, Trouble> {
         let mut published = Published::read(&self.api, &self.settings, &self.callee).await;
         let mut notes = std::mem::take(&mut published.missing);
         let retry = !notes.is_empty();
-        let looked = self.look_at_secret(&published, &mut notes).await;
+        let looked = self.look_at_secret(&published, phase, &mut notes).await;
         let trouble = published.trouble.clone().or_else(|| looked.as_ref().err().cloned());
         self.open_or_close(&published, trouble.as_ref(), &notes);
         if let Some(trouble) = trouble {
@@ -150,6 +148,7 @@ impl Keeper {
     async fn look_at_secret(
         &mut self,
         published: &Published,
+        phase: &watch::Receiver<Phase>,
         notes: &mut Vec<String>,
     ) -> Result<Next, Trouble> {
         let secret = self.api.secret().await.inspect_err(|_| self.steady.lose())?;
@@ -159,7 +158,9 @@ impl Keeper {
             self.metrics.authority(state.signing.certificate.ends);
             self.serve(state, published, now)?;
         }
-        if !self.writes {
+        // Asked after the Secret was read: if it is gone and the server is not leaving even now, it
+        // went before.
+        if *phase.borrow() != Phase::Serving {
             return Ok(Next::In(self.settings.poll()));
         }
         let step = {

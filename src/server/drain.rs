@@ -136,9 +136,10 @@ pub(super) async fn conduct(
         () = signals.stop(&told.reload) => {}
         () = &mut listening => return Ok(()),
     }
+    // First: whoever sees that it is not ready may rely on what comes with leaving.
+    phase.send_replace(Phase::Leaving);
     (told.stop)();
     tracing::info!(propagation = ?times.propagation, "draining: not ready, still accepting");
-    phase.send_replace(Phase::Leaving);
     let drained = async {
         tokio::select! {
             () = sleep(times.propagation) => {}

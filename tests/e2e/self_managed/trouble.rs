@@ -93,6 +93,11 @@ async fn deleted_secret(own: &Own, space: &Space, guard: &Guard, ca: &str) {
     .await;
     assert_eq!(settled(space).await.ca, ca);
     assert_eq!(handshake(&guard.address, ca).await, Ok(()));
+    // Counted a moment after it was written.
+    eventually("the step to be counted", async || {
+        (count(guard, CHANGES, "restore").await > 0).then_some(())
+    })
+    .await;
     assert_eq!(count(guard, CHANGES, "restore").await, 1);
 }
 
