@@ -7,7 +7,8 @@
 # make image  the container image, and an archive of it: see image/build.sh
 # make e2e-node  the guard as pods on a real node; takes root, or KUBECONFIG: see tests/node
 # make e2e-kind  the same in a cluster that kind makes; takes a container engine
-# make e2e-browser  the page of diagnose -o html, looked at in chromium
+# make e2e-browser  the page of diagnose -o html in Chromium, on screens and on paper; leaves pictures
+#             in target/browser
 #
 # Needs cargo (rustup takes the version in rust-toolchain.toml), curl, python3 and bash.
 # CARGO_TARGET_DIR moves the build, ARGS adds arguments to the demo.

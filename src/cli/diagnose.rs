@@ -283,9 +283,15 @@ fn write_trouble(
     }
     write_steps(report, now, out)?;
     if !report.steps.is_empty() {
-        writeln!(out, "  plan: metal3-guard unstick {} -n {namespace}{flags}", report.name)?;
+        writeln!(out, "  plan: {}", plan_command(namespace, &report.name, flags))?;
     }
     Ok(())
+}
+
+/// The command that shows the plan for a template, to copy.
+fn plan_command(namespace: &str, template: &str, flags: &str) -> String {
+    let [namespace, template] = [namespace, template].map(text::shell_word);
+    format!("metal3-guard unstick {template} -n {namespace}{flags}")
 }
 
 /// The commands for what a plan waits for, to copy.

@@ -1,214 +1,253 @@
-"""What has to hold for a page, however it is laid out. `look` gathers once what all checks judge."""
+"""What must be true of a page. Each check gives a line for each thing that is wrong."""
 
-import dataclasses
-import json
+import collections
 import re
-import subprocess
-import tempfile
-import xml.etree.ElementTree
 
-from png import Picture
+import truth
+from look import PAPER, WIDTHS
 
-# As many holders of one template are drawn; for the others there is a line of text.
-DRAWN = 40
-# Of longer pages, the picture shows the top.
-TALL = 3000
-MORE = re.compile(r"and (\d+) more")
-SINCE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-
-# All that is asked of the page. Boxes are left, top, right, bottom, in pixels of the whole page.
-SCRIPT = """
-const box = it => {
-  const r = it.getBoundingClientRect()
-  return [r.left + scrollX, r.top + scrollY, r.right + scrollX, r.bottom + scrollY]
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+SMALLEST = 10.5  # pixels: letters that are smaller cannot be read
+CONTRAST = 4.5
+# What each state looks like, to an eye: which of red, green and blue are strong.
+HUES = {
+    "stuck": lambda r, g, b: r > 1.12 * max(g, b) and abs(g - b) < 0.3 * r,
+    "draining": lambda r, g, b: r > g > b and g > 1.1 * b,
+    "ok": lambda r, g, b: g > 1.5 * max(r, b),
 }
-const all = (where, what) => [...where.querySelectorAll(what)]
-return {
-  resources: performance.getEntriesByType('resource').map(it => it.name),
-  pointers: all(document, '[src], [href], script, link, iframe, object, embed').map(it => it.outerHTML),
-  width: innerWidth,
-  needed: document.documentElement.scrollWidth,
-  text: document.body.innerText,
-  rows: all(document, 'table tr').slice(1).map(it => all(it, 'td').map(it => it.innerText)),
-  sections: all(document, 'section').map(it => ({
-    box: box(it), title: it.querySelector('h3').innerText, text: it.innerText,
-    border: getComputedStyle(it).borderLeftColor, heading: box(it.querySelector('h3')),
-    graphs: all(it, 'svg').map(it => ({
-      box: box(it),
-      rects: all(it, 'rect').map(it => ({box: box(it), fill: getComputedStyle(it).fill})),
-      texts: all(it, 'text').map(it => ({box: box(it), text: it.textContent})),
-    })),
-  })),
-}
-"""
 
 
-class Wrong(Exception):
-    """What is wrong with the page."""
+def network(look):
+    """The page is one file that asks for nothing, and has nothing that could."""
+    facts = look.facts[WIDTHS[0]]
+    yield from (f"has {it}" for it in facts["foreign"])
+    yield from (f"loaded {it}" for it in facts["loaded"])
+    yield from (f"asked for {it}" for it in look.asked if it != look.url)
+    if look.url not in look.asked:
+        yield "the log of requests is empty: it says nothing"
+    yield from (f"the browser says: {it}" for it in look.said)
 
 
-@dataclasses.dataclass
-class Seen:
-    """A page, what it should say, and how it looks."""
-
-    page: dict
-    templates: list  # (namespace, template) of the report, in no order
-    errors: list
-    requests: list
-    picture: Picture
-    words: list  # of the printed page: its number, width and height, the word and its box
-
-
-def look(browser, report, width, file):
-    page = browser.run(SCRIPT)
-    errors = [it["message"] for it in browser.log("browser")]
-    events = [json.loads(it["message"])["message"] for it in browser.log("performance")]
-    sent = [it["params"]["request"]["url"] for it in events if it["method"] == "Network.requestWillBeSent"]
-    image = browser.picture(TALL)
-    file.write_bytes(image)
-    templates = [(it["namespace"], template) for it in report["namespaces"] for template in it["templates"]]
-    return Seen(page, templates, errors, sent, Picture(image), list(words(browser.printed())))
+def nothing_runs(look):
+    """Even what gets into the page in some way neither runs nor loads."""
+    policy = look.facts[WIDTHS[0]]["policy"]
+    if policy != [POLICY]:
+        yield f"the policy is {policy}"
+    ran, image = look.intrude()
+    if ran:
+        yield "a script in the page runs"
+    if image != "refused":
+        yield "an image in the page is loaded"
 
 
-def words(pdf):
-    with tempfile.NamedTemporaryFile(suffix=".pdf") as file:
-        file.write(pdf)
-        file.flush()
-        text = subprocess.run(["pdftotext", "-bbox", file.name, "-"], capture_output=True, check=True).stdout
-    tree = xml.etree.ElementTree.fromstring(re.sub(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]", b"", text))
-    name = lambda it: it.tag.rpartition("}")[2]
-    for number, page in enumerate(it for it in tree.iter() if name(it) == "page"):
-        for word in page:
-            box = [float(word.get(it)) for it in ("xMin", "yMin", "xMax", "yMax")]
-            yield number, float(page.get("width")), float(page.get("height")), word.text or "", box
+def graph(look):
+    """Each template and holder is drawn, in a box of its own that holds all of its text."""
+    for width in WIDTHS:
+        facts = look.facts[width]
+        for namespace, template in truth.templates(look.report):
+            section = truth.section_of(facts, namespace, template)
+            if section is None:
+                yield f"{width}: no section for {namespace}/{template['name']}"
+                continue
+            about = f"{width}: {namespace}/{template['name'][:60]}: "
+            yield from (about + it for it in drawn(section, template))
+        boxes = [rect["box"] for it in facts["sections"] for svg in it["drawings"] for rect in svg["rects"]]
+        yield from (f"{width}: two boxes overlap at {it}" for it in overlaps(boxes))
 
 
-def alone(seen):
-    """Nothing but the page itself is loaded, and nothing in it could load or run anything."""
-    expect(not seen.page["resources"], f"it loads {seen.page['resources']}")
-    expect(not seen.page["pointers"], f"it has {seen.page['pointers'][:2]}")
-    expect(not seen.errors, f"the browser says {seen.errors[:2]}")
-    others = [it for it in seen.requests if not it.startswith("file:///")]
-    expect(not others and len(seen.requests) <= 1, f"it asks for {seen.requests}")
+def drawn(section, template):
+    if not section["headingSeen"]:
+        yield "the heading cannot be seen"
+    holders = template["holders"]
+    found = [contents(svg, rect) for svg in section["drawings"] for rect in svg["rects"] if rect["seen"]]
+    expected = [truth.squeezed(f"Metal3DataTemplate/{template['name']}")] if holders else []
+    expected += [truth.squeezed(f"{it['kind']}/{it['name']}{it['role']}") for it in holders[: truth.DRAWN]]
+    for want in expected:
+        if not any(it.startswith(want) for it in found):
+            yield f"not in a box: {want[:80]}"
+    if len(found) != len(expected):
+        yield f"{len(found)} boxes instead of {len(expected)}"
+    said = truth.squeezed(section["text"])
+    for it in holders[truth.DRAWN :]:
+        if truth.squeezed(f"{it['kind']}/{it['name']}") not in said:
+            yield f"not named: {it['kind']}/{it['name'][:60]}"
+    if (more := len(holders) - truth.DRAWN) > 0 and f"and{more}more" not in said.lower():
+        yield f"does not say that there are {more} more"
+    for svg in section["drawings"]:
+        for text in svg["texts"]:
+            if not any(inside(text["box"], rect["box"]) for rect in svg["rects"]):
+                yield f"text outside its box: {text['text'][:60]}"
+            if text["size"] < SMALLEST:
+                yield f"letters of {text['size']:.1f} pixels: {text['text'][:60]}"
 
 
-def fits(seen):
-    """Nobody has to scroll to the side."""
-    expect(seen.page["needed"] <= seen.page["width"], f"it needs {seen.page['needed']} of {seen.page['width']} pixels")
+def contents(svg, rect):
+    """The text that can be seen in a box, from top to bottom."""
+    texts = [it for it in svg["texts"] if it["seen"] and inside(it["box"], rect["box"])]
+    return truth.squeezed("".join(it["text"] for it in sorted(texts, key=lambda it: it["box"][1])))
 
 
-def graphs(seen):
-    """Each template with holders has a drawing of all of them, each in a box of its own."""
-    for namespace, template in seen.templates:
-        section = of(seen, namespace, template)
-        holders = [f"{it['kind']}/{it['name']}" for it in template["holders"]]
-        if not holders:
-            expect(not section["graphs"], f"{section['title']}: a drawing of nothing")
+def fits(look):
+    """Nothing is wider than the screen, and no text lies over another."""
+    for width in WIDTHS:
+        yield from (f"{width}: {it}" for it in laid_out(look.facts[width], width))
+
+
+def laid_out(facts, width):
+    if facts["width"] != width:
+        yield f"the viewport has {facts['width']}"
+    if facts["scrollWidth"] > width:
+        yield f"can be scrolled sideways, to {facts['scrollWidth']}"
+    boxes = [(*it["box"], it["heading"]) for it in facts["sections"]]
+    boxes += [(*svg["box"], it["heading"]) for it in facts["sections"] for svg in it["drawings"]]
+    for left, _, right, _, text in facts["lines"] + boxes:
+        if left < 0 or right > width + 0.5:
+            yield f"from {left:.0f} to {right:.0f}: {text[:60]}"
+    yield from (f"text over text at {it}" for it in overlaps([it[:4] for it in facts["lines"]]))
+
+
+def order(look):
+    """What is on its way out comes by age, the oldest first; so do the templates in trouble."""
+    for width in WIDTHS:
+        facts = look.facts[width]
+        found = [(truth.squeezed(it["cells"][0]), truth.squeezed(it["cells"][1])) for it in facts["rows"]]
+        expected = truth.terminating(look.report)
+        for (at, what), (found_at, found_what) in zip(expected, found):
+            if not found_at.startswith(truth.squeezed(at)) or not found_what.startswith(truth.squeezed(what)):
+                yield f"{width}: {at} {what[:60]} should be where {found_at} {found_what[:60]} is"
+        if len(found) != len(expected):
+            yield f"{width}: {len(found)} rows instead of {len(expected)}"
+        sections = [truth.squeezed(it["heading"]) for it in facts["sections"]]
+        wanted = [truth.heading(*it) for it in truth.by_trouble(look.report)]
+        for want, have in zip(wanted, sections):
+            if not have.startswith(want):
+                yield f"{width}: {want[:60]} should be where {have[:60]} is"
+        if len(sections) != len(wanted):
+            yield f"{width}: {len(sections)} sections instead of {len(wanted)}"
+        for what in ("rows", "sections"):
+            tops = [it["box"][1] for it in facts[what]]
+            if tops != sorted(tops):
+                yield f"{width}: the {what} are shown in another order than they are written"
+
+
+def steps(look):
+    """A template in trouble has its next step next to it, and so has each object on its way out."""
+    for width in WIDTHS:
+        facts = look.facts[width]
+        for namespace, template in truth.templates(look.report):
+            section = truth.section_of(facts, namespace, template)
+            said = truth.squeezed(section["text"]) if section else ""
+            for it in truth.next_steps(template):
+                if truth.squeezed(it) not in said:
+                    yield f"{width}: {namespace}/{template['name'][:60]}: does not say {it[:80]}"
+        for it in facts["rows"]:
+            if not it["cells"][-1].strip() and truth.has_next(look.report, it["cells"][1]):
+                yield f"{width}: nothing is next for {it['cells'][1][:80]}"
+
+
+def pixels(look):
+    """The states have their colours, the boxes their edges, and the text is there to be read."""
+    for width in WIDTHS:
+        picture, facts = look.picture(width), look.facts[width]
+        if (picture.width, picture.height) != (width, facts["height"]):
+            yield f"{width}: the picture has {picture.width} x {picture.height}, the page {width} x {facts['height']}"
             continue
-        (graph,) = section["graphs"]
-        drawn = min(len(holders), DRAWN)
-        expect(len(graph["rects"]) == drawn + 1, f"{section['title']}: {len(graph['rects'])} boxes for {drawn} holders")
-        shown = [it["text"].removesuffix("…") for it in graph["texts"]]
-        for holder in holders[:drawn]:
-            expect(any(holder.startswith(it) and len(it) > 20 or it == holder for it in shown), f"{holder} is not drawn")
-        more = sum(int(found[1]) for found in map(MORE.fullmatch, shown) if found)
-        expect(drawn + more == len(holders), f"{drawn} drawn and {more} more are not {len(holders)}")
-        boxes = [it["box"] for it in graph["rects"]]
-        for at, one in enumerate(boxes):
-            expect(inside(one, graph["box"]), f"a box of {section['title']} is cut off")
-            expect(not any(overlap(one, other) for other in boxes[at + 1 :]), f"two boxes overlap at {one}")
-        for text in graph["texts"]:
-            held = any(inside(text["box"], box) for box in boxes) or MORE.fullmatch(text["text"])
-            expect(held, f"{text['text']!r} is not within its box")
+        for section in facts["sections"]:
+            for problem in (*border(picture, section), *drawings(picture, section)):
+                yield f"{width}: {section['heading'][:60]}: {problem}"
 
 
-def by_age(seen):
-    """All that is terminating, the oldest first, each with its age; and templates by their trouble."""
-    expected = []
-    for namespace, template in seen.templates:
-        if template["state"] == "terminating":
-            expected.append((template["since"], f"{namespace}/Metal3DataTemplate/{template['name']}"))
-        for it in template["holders"]:
-            if it["terminating"]:
-                expected.append((it["terminating"], f"{namespace}/{it['kind']}/{it['name']}"))
-    found = [(SINCE.search(row[0])[0], row[1]) for row in seen.page["rows"] if SINCE.search(row[0])]
-    expect(sorted(found) == sorted(expected), f"listed are {found}, and not {expected}")
-    times = [since for since, _ in found]
-    expect(times == sorted(times), f"not by age: {times}")
-    words = ["stuck", "draining", "ok"]
-    order = [words.index(it["title"].split(" ")[0].lower()) for it in seen.page["sections"] if it["title"]]
-    expect(order == sorted(order), f"the worst is not first: {order}")
+def border(picture, section):
+    left, top, _, bottom = section["box"]
+    want = rgb(section["border"])
+    if not HUES[section["word"]](*want):
+        yield f"{want} is no colour for {section['word']}"
+    for part in (0.1, 0.5, 0.9):
+        found = picture.at(left + section["borderWidth"] / 2, top + (bottom - top) * part)
+        if distance(found, want) > 6:
+            yield f"the border is {found} instead of {want}"
 
 
-def next_steps(seen):
-    """Whatever is not well has its next step, or what it waits for, in its section and in the table."""
-    for namespace, template in seen.templates:
-        section = of(seen, namespace, template)
-        for step in template["steps"]:
-            said = f"{step['action']} {step['object']}: {step['reason']}"
-            expect(squeezed(said) in squeezed(section["text"]), f"{section['title']} does not say {said!r}")
-        for wait in template["waitsFor"]:
-            expect(squeezed(wait) in squeezed(section["text"]), f"{section['title']} does not say {wait!r}")
-    empty = [row[1] for row in seen.page["rows"] if not row[3].strip()]
-    expect(not empty, f"no next step for {empty}")
+def drawings(picture, section):
+    for number, (svg, rect) in enumerate((svg, rect) for svg in section["drawings"] for rect in svg["rects"]):
+        left, top, right, bottom = rect["box"]
+        fill, stroke, middle = rgb(rect["fill"]), rgb(rect["stroke"]), (top + bottom) / 2
+        if number == 0 and section["word"] != "ok" and not HUES[section["word"]](*fill):
+            yield f"{fill} is no colour for the box of a template that is {section['word']}"
+        found = picture.at(right - 4, middle)
+        if distance(found, fill) > 6:
+            yield f"a box is {found} instead of {fill}"
+        edge = picture.box(left - 1, top + 4, left + 1, bottom - 4)
+        if min(distance(it, stroke) for it in edge) > 80:
+            yield f"a box has no edge at {left:.0f}, {middle:.0f}"
+        for text in svg["texts"]:
+            if text["text"].strip() and inside(text["box"], rect["box"]):
+                best = max(contrast(it, fill) for it in picture.box(*text["box"]))
+                if best < CONTRAST:
+                    yield f"cannot be read, with a contrast of {best:.1f}: {text['text'][:60]}"
 
 
-def colours(seen):
-    """What is meant to be seen is there to see: state by colour, text on its ground."""
-    pictured = [it for it in seen.page["sections"] if it["box"][3] < seen.picture.height]
-    expect(pictured or not seen.page["sections"] or seen.page["sections"][0]["box"][3] > TALL, "no section is in the picture")
-    for section in pictured:
-        left, top, _, bottom = section["box"]
-        found = seen.picture.at(left + 3, (top + bottom) / 2)
-        expect(found == rgb(section["border"]), f"{section['title']}: {found} where {section['border']} should be")
-        expect(seen.picture.colours(*section["heading"]) > 2, f"{section['title']} cannot be read")
-        for graph in section["graphs"]:
-            for rect in graph["rects"]:
-                _, top, right, bottom = rect["box"]
-                found = seen.picture.at(right - 4, (top + bottom) / 2)
-                expect(found == rgb(rect["fill"]), f"{section['title']}: a box of {found} instead of {rect['fill']}")
-            for text in graph["texts"]:
-                expect(seen.picture.colours(*text["box"]) > 2, f"{text['text']!r} cannot be read")
+def printed(look):
+    """On paper everything is there, nothing is cut, and no heading is left behind by what it heads."""
+    said = truth.ascii_of("".join(look.paper))
+    for namespace, template in truth.templates(look.report):
+        wanted = [f"{namespace}/{template['name']},", *truth.next_steps(template)]
+        wanted += [f"{it['kind']}/{it['name']}" for it in template["holders"]]
+        for it in wanted:
+            if truth.ascii_of(it) not in said:
+                yield f"not on paper: {it[:80]}"
+    yield from (f"on paper: {it}" for it in laid_out(look.on_paper, PAPER))
+    for number, (width, height, words) in enumerate(look.words, 1):
+        for (left, top, right, bottom), word in words:
+            if left < 0 or top < 0 or right > width or bottom > height:
+                yield f"sheet {number}: cut: {word[:60]}"
+    lonely = {truth.ascii_of(it["heading"]) for it in look.facts[WIDTHS[0]]["sections"] if it["alone"]}
+    for number, sheet in enumerate(map(truth.ascii_of, look.paper[:-1]), 1):
+        for it in map(truth.ascii_of, look.facts[WIDTHS[0]]["headings"]):
+            if it not in lonely and sheet.lower().endswith(it.lower()):
+                yield f"sheet {number} ends with the heading {it[:60]}"
 
 
-def on_paper(seen):
-    """Printed, all of it is there and nothing runs over the edge."""
-    text = squeezed("".join(word for *_, word, _ in seen.words))
-    for namespace, template in seen.templates:
-        for said in [f"{namespace}/{template['name']}", *(it["reason"] for it in template["steps"])]:
-            expect(squeezed(said) in text, f"{said!r} is not on paper")
-    for number, width, height, word, (left, top, right, bottom) in seen.words:
-        expect(left >= 0 and right <= width and top >= 0 and bottom <= height, f"{word!r} runs over page {number + 1}")
+CHECKS = {it.__name__: it for it in (network, graph, fits, order, steps, pixels, printed, nothing_runs)}
 
 
-CHECKS = [alone, fits, graphs, by_age, next_steps, colours, on_paper]
+def problems(look):
+    """By check; the last one changes the page."""
+    return collections.OrderedDict((name, list(check(look))) for name, check in CHECKS.items())
 
 
-def of(seen, namespace, template):
-    """The section of a template."""
-    title = squeezed(f"{namespace}/{template['name']},")
-    found = [it for it in seen.page["sections"] if title in squeezed(it["title"])]
-    expect(len(found) == 1, f"{len(found)} sections for {namespace}/{template['name']}")
-    return found[0]
+def inside(inner, outer):
+    return all(a >= b - 0.5 for a, b in zip(inner[:2], outer[:2])) and all(
+        a <= b + 0.5 for a, b in zip(inner[2:], outer[2:])
+    )
 
 
-def squeezed(text):
-    """Without what breaks lines."""
-    return re.sub(r"\s", "", text)
+def overlaps(boxes):
+    """Where two of them lie over one another by more than a pixel."""
+    boxes = sorted(boxes, key=lambda it: it[1])
+    for number, (left, top, right, bottom) in enumerate(boxes):
+        for other in boxes[number + 1 :]:
+            if other[1] >= bottom - 1:
+                break
+            if min(right, other[2]) - max(left, other[0]) > 1 and min(bottom, other[3]) - other[1] > 1:
+                yield f"{max(left, other[0]):.0f}, {other[1]:.0f}"
 
 
-def rgb(text):
-    return tuple(int(it) for it in re.findall(r"\d+", text)[:3])
+def rgb(colour):
+    return tuple(int(float(it)) for it in re.findall(r"[\d.]+", colour)[:3])
 
 
-def inside(one, other, slack=1.0):
-    return all((one[0] >= other[0] - slack, one[1] >= other[1] - slack, one[2] <= other[2] + slack, one[3] <= other[3] + slack))
+def distance(one, other):
+    return max(abs(a - b) for a, b in zip(one, other))
 
 
-def overlap(one, other):
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def contrast(one, other):
+    """As WCAG counts it."""
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
 
 
-def expect(true, said):
-    if not true:
-        raise Wrong(said)
+def luminance(colour):
+    parts = [it / 255 for it in colour]
+    red, green, blue = (it / 12.92 if it <= 0.04045 else ((it + 0.055) / 1.055) ** 2.4 for it in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

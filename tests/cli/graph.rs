@@ -122,6 +122,29 @@ fn a_hostile_name_stays_text() {
     assert!(dot.contains("x\\\"><img"), "{dot}");
 }
 
+/// The plan is a line to copy, and whoever names a template does not name commands.
+#[test]
+fn a_plan_to_copy_is_one_command_whatever_the_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let object = serde_json::json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3DataTemplate",
+        "metadata": {
+            "name": "$(reboot); it's", "namespace": "a b", "uid": "u", "resourceVersion": "1",
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["metal3datatemplate.infrastructure.cluster.x-k8s.io"],
+        },
+        "spec": {},
+    });
+    fs::write(folder.path().join("state.json"), object.to_string()).unwrap();
+    let state = folder.path().to_str().unwrap();
+    let told = |form| run(&["diagnose", "-A", "--state", state, "-o", form]).stdout;
+    let plan = format!(r"metal3-guard unstick '$(reboot); it'\''s' -n 'a b' --state {state}");
+    let text = told("text");
+    assert!(text.contains(&format!("  plan: {plan}\n")), "{text}");
+    let page = told("html").replace("&#39;", "'");
+    assert!(page.contains(&format!("<code>{plan}</code>")), "{page}");
+}
+
 #[test]
 fn watching_is_for_the_terminal() {
     let done = run(&["diagnose", "--demo", "--watch", "-o", "html"]);

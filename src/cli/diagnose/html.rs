@@ -4,11 +4,13 @@ use std::io;
 
 use jiff::Timestamp;
 
-use super::{super::text, NamespaceReport, State, TemplateReport};
+use super::{super::text, NamespaceReport, State, TemplateReport, plan_command};
 use crate::core::{
     by_hand::ByHand,
     diagnosis::{Health, Holder},
 };
+
+mod graph;
 
 /// No script, no network: a page made of names from a cluster runs nothing.
 const HEAD: &str = r#"<!DOCTYPE html>
@@ -19,27 +21,34 @@ const HEAD: &str = r#"<!DOCTYPE html>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>metal3-guard diagnose</title>
 <style>
-body { font: 14px/1.45 sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #1b1b1b; background: #fff }
-h1 { font-size: 1.5em } h2 { font-size: 1.2em; margin-top: 2em }
+body { font: 14px/1.45 sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #1b1b1b; background: #fff; overflow-wrap: anywhere }
+h1 { font-size: 1.5em } h2 { font-size: 1.2em; margin-top: 2em } h3 { font-size: 1.1em; margin: .8em 0 .6em }
+h1, h2, h3 { line-height: 1.3; break-after: avoid }
 table { border-collapse: collapse; width: 100%; margin: .5em 0 }
-th, td { text-align: left; vertical-align: top; padding: .25em .8em .25em 0; border-bottom: 1px solid #ccc; overflow-wrap: anywhere }
-th { font-weight: 600 } td:first-child { white-space: nowrap }
-h3, p, li { overflow-wrap: anywhere }
-section { border: 1px solid #999; border-left-width: 8px; padding: .2em 1em 1em; margin: 1em 0; break-inside: avoid }
+th, td { text-align: left; vertical-align: top; padding: .3em 1.2em .3em 0; border-bottom: 1px solid #ccc }
+th { font-weight: 600 } small { font-size: 12px; color: #555 }
+td:first-child { white-space: nowrap } td:nth-child(2) { width: 40% }
+section { border: 1px solid #999; border-left-width: 8px; padding: 0 1em .8em; margin: 1em 0; break-inside: avoid }
 section.stuck { border-left-color: #b00020 } section.draining { border-left-color: #b27b00 } section.ok { border-left-color: #2c7a2c }
 .word { font-weight: 700; text-transform: uppercase }
-svg { width: 100%; height: auto } svg text { font: 12px monospace }
+.sides { display: flex; flex-flow: row-reverse wrap; justify-content: flex-end; gap: 0 2em }
+.said { flex: 1 1 24em; min-width: 0 } .said > :first-child { margin-top: 0 }
+.graph { flex: 0 1 440px; min-width: 0 }
+ol, ul { padding-left: 1.6em } p, li, tr, svg { break-inside: avoid }
+svg { display: block; width: 100%; max-width: 440px; height: auto } svg text { font: 12px monospace }
 svg rect { fill: #fff; stroke: #555 } svg rect.going { stroke-dasharray: 5 3 } svg path { fill: none; stroke: #777 }
 svg rect.stuck { fill: #f9dcdc } svg rect.draining { fill: #fdf2d0 }
 code { font: 13px monospace }
-@media print { body { margin: 0; max-width: none } section { border-color: #000 } }
+@media (max-width: 48em) {
+table, tbody, tr, td { display: block } th { display: none }
+tr { border-bottom: 1px solid #ccc; padding: .4em 0 } td { border: 0; padding: 0 }
+td:first-child { font-weight: 600 } td:nth-child(2) { width: auto }
+}
+@media print { body { margin: 0; max-width: none; padding: 0 } section { border-color: #000 } .sides { display: block } .graph { margin-top: 1em } }
 </style>
 </head>
 <body>
 "#;
-
-/// Holders that are drawn for one template; the table names all.
-const DRAWN: usize = 40;
 
 /// The whole page. `flags` are those of a command for the same state.
 pub(super) fn write(
@@ -51,7 +60,10 @@ pub(super) fn write(
     let mut all: Vec<_> =
         reports.iter().flat_map(|it| it.templates.iter().map(|t| (&*it.namespace, t))).collect();
     // The oldest trouble first, over all namespaces.
-    all.sort_by_key(|(_, it)| (it.health, it.since.is_none(), it.since));
+    all.sort_by_key(|(_, it)| {
+        let since = began(it);
+        (it.health, since.is_none(), since)
+    });
     let count = |health| all.iter().filter(|(_, it)| it.health == health).count();
     out.write_all(HEAD.as_bytes())?;
     writeln!(out, "<h1>Metal3DataTemplates: what holds what</h1>")?;
@@ -83,6 +95,16 @@ pub(super) fn write(
     writeln!(out, "</body>\n</html>")
 }
 
+/// When the oldest deletion was that has to do with a template in trouble; when one that is well
+/// was made.
+fn began(template: &TemplateReport) -> Option<Timestamp> {
+    if template.health == Health::Ok {
+        return template.since;
+    }
+    let own = template.since.filter(|_| template.state == State::Terminating);
+    template.holders.iter().filter_map(|it| it.terminating).chain(own).min()
+}
+
 /// All that is on its way out, the oldest first.
 fn terminating(
     all: &[(&str, &TemplateReport)],
@@ -110,33 +132,34 @@ fn terminating(
     if rows.is_empty() {
         return writeln!(out, "<p>Nothing is.</p>");
     }
-    writeln!(
-        out,
-        "<table>\n<tr><th>since</th><th>object</th><th>finalizers</th><th>next step</th></tr>"
-    )?;
+    writeln!(out, "<table>\n<tr><th>since</th><th>object, finalizers</th><th>next step</th></tr>")?;
     for (since, namespace, kind, name, finalizers, template) in rows {
         let object = format!("{kind}/{name}");
-        let next = match template.steps.iter().find(|step| step.object == object) {
-            Some(step) => format!("{}, {}: {}", step.action, when(step.due, now), step.reason),
-            None => match (template.waits_for.first(), template.steps.first()) {
-                (Some(it), _) => format!("waits for {it}"),
-                (None, Some(first)) => {
-                    format!("{} {}, {}", first.action, first.object, when(first.due, now))
-                }
-                (None, None) => "none: its controller goes on by itself".into(),
-            },
-        };
         writeln!(
             out,
-            "<tr><td>{}</td><td>{}/{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td>{}</td><td>{}/{}<br/><small>{}</small></td><td>{}</td></tr>",
             Escaped(&text::since(since, now)),
             Escaped(namespace),
             Escaped(&object),
             Escaped(&finalizers.join(", ")),
-            Escaped(&next)
+            Escaped(&next(template, &object, now))
         )?;
     }
     writeln!(out, "</table>")
+}
+
+/// What is next for an object, or for the template that it has to do with.
+fn next(template: &TemplateReport, object: &str, now: Timestamp) -> String {
+    if let Some(step) = template.steps.iter().find(|step| step.object == object) {
+        return format!("{}, {}: {}", step.action, when(step.due, now), step.reason);
+    }
+    if let Some(wait) = template.waits_for.first() {
+        return format!("waits for {wait}");
+    }
+    template.steps.first().map_or_else(
+        || "none: its controller goes on by itself".into(),
+        |step| format!("{} {}, {}: {}", step.action, step.object, when(step.due, now), step.reason),
+    )
 }
 
 fn section(
@@ -159,11 +182,9 @@ fn section(
         Escaped(&template.name),
         Escaped(&state)
     )?;
+    writeln!(out, "<div class=\"sides\">\n<div class=\"said\">")?;
     for note in &template.notes {
         writeln!(out, "<p>Note: {}.</p>", Escaped(note))?;
-    }
-    if !template.holders.is_empty() {
-        graph(template, now, out)?;
     }
     if !template.stale_indexes.is_empty() {
         writeln!(out, "<p>Stale indexes: {}.</p>", Escaped(&template.stale_indexes.join(", ")))?;
@@ -190,58 +211,14 @@ fn section(
                 Escaped(&step.reason)
             )?;
         }
-        let command = format!("metal3-guard unstick {} -n {namespace}{flags}", template.name);
+        let command = plan_command(namespace, &template.name, flags);
         writeln!(out, "</ol>\n<p>The plan: <code>{}</code></p>", Escaped(&command))?;
     }
-    writeln!(out, "</section>")
-}
-
-/// The holders on the left, each with a line to the template on the right.
-fn graph(template: &TemplateReport, now: Timestamp, out: &mut impl io::Write) -> io::Result<()> {
-    const ROW: usize = 46;
-    /// Characters in the box of a holder.
-    const ROOM: usize = 60;
-    let drawn = template.holders.len().min(DRAWN);
-    let more = template.holders.len() - drawn;
-    let rows = drawn + usize::from(more > 0);
-    let height = rows * ROW + 10;
-    let middle = height / 2;
-    writeln!(
-        out,
-        "<svg viewBox=\"0 0 1000 {height}\" role=\"img\"><title>What names {}</title>",
-        Escaped(&template.name)
-    )?;
-    for (row, holder) in template.holders.iter().take(drawn).enumerate() {
-        let top = row * ROW + 6;
-        let going = if holder.terminating.is_some() { " class=\"going\"" } else { "" };
-        let age = holder.terminating.map(|at| format!(", terminating {}", text::age(at, now)));
-        let age = age.unwrap_or_default();
-        let centre = top + 18;
-        writeln!(
-            out,
-            "<path d=\"M 470 {centre} C 600 {centre}, 600 {middle}, 700 {middle}\"/>\
-             <rect{going} x=\"4\" y=\"{top}\" width=\"466\" height=\"38\" rx=\"4\"/>\
-             <text x=\"12\" y=\"{}\">{}</text><text x=\"12\" y=\"{}\">{}{}</text>",
-            top + 16,
-            Escaped(&short(&format!("{}/{}", holder.kind, holder.name), ROOM)),
-            top + 32,
-            Escaped(&short(&holder.role, ROOM.saturating_sub(age.len()))),
-            Escaped(&age),
-        )?;
+    writeln!(out, "</div>")?;
+    if !template.holders.is_empty() {
+        graph::write(template, now, out)?;
     }
-    if more > 0 {
-        writeln!(out, "<text x=\"12\" y=\"{}\">and {more} more</text>", drawn * ROW + 24)?;
-    }
-    let top = middle - 20;
-    writeln!(
-        out,
-        "<rect class=\"{}\" x=\"700\" y=\"{top}\" width=\"296\" height=\"40\" rx=\"4\"/>\
-         <text x=\"708\" y=\"{}\">Metal3DataTemplate</text><text x=\"708\" y=\"{}\">{}</text>\n</svg>",
-        class(template.health),
-        top + 16,
-        top + 33,
-        Escaped(&short(&template.name, 38)),
-    )
+    writeln!(out, "</div>\n</section>")
 }
 
 const fn class(health: Health) -> &'static str {
@@ -259,14 +236,6 @@ fn when(due: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// At most `most` characters, for a box of a fixed width.
-fn short(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.into();
-    }
-    text.chars().take(most - 1).chain(['…']).collect()
-}
-
 /// Text that means nothing to a browser.
 struct Escaped<'a>(&'a str);
 
@@ -279,12 +248,17 @@ impl std::fmt::Display for Escaped<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                c if c.is_control() => f.write_str(" ")?,
+                c if c.is_control() || turns(c) => f.write_str(" ")?,
                 c => write!(f, "{c}")?,
             }
         }
         Ok(())
     }
+}
+
+/// Whether a character changes the direction of those after it, or hides in them.
+const fn turns(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -299,8 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_end_in_their_box() {
-        assert_eq!(short("abc", 3), "abc");
-        assert_eq!(short("abcd", 3), "ab…");
+    fn what_turns_text_around_is_left_out() {
+        assert_eq!(Escaped("a\u{202e}b\u{2066}c").to_string(), "a b c");
     }
 }
