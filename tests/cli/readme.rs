@@ -64,6 +64,20 @@ fn the_curl_lines_get_the_answers_shown() {
     assert_eq!(checked, 3);
 }
 
+/// These are the ones that are tried on a node.
+#[test]
+fn the_install_commands_are_those_of_the_manifests() {
+    let manifests = fs::read_to_string(root().join("manifests/README.md")).unwrap();
+    let there: Vec<_> = manifests.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    let blocks = blocks();
+    let install: Vec<_> = blocks.iter().filter(|it| it.text.contains("rollout status")).collect();
+    assert_eq!(install.len(), 2);
+    for block in install {
+        let lines: Vec<_> = block.text.lines().collect();
+        assert!(there.windows(lines.len()).any(|part| part == lines), "{}", block.text);
+    }
+}
+
 #[test]
 fn the_set_up_is_two_commands() {
     let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
