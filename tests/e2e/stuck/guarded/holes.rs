@@ -88,6 +88,8 @@ async fn capm3_1994_h4_a_claim_whose_write_is_lost_is_looked_at_again() {
             (env.guard.judged(ns, "release.needed") > 0).then_some(())
         })
         .await;
+        // No event is on its way any more that would heal it.
+        stand.settled(Role::Template).await;
         drop(write);
         stand.none(CLAIMS).await;
         stand.none(TEMPLATES).await;
