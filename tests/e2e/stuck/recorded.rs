@@ -57,6 +57,7 @@ async fn full_1_14() {
         stand.delete(MACHINES, machine).await;
         claims.reached().await;
         stand.settled(Role::Data).await;
+        stand.heard_by_the_collector().await;
         claims.step();
         stand.space.gone(MACHINES, machine).await;
     }

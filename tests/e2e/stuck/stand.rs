@@ -1,5 +1,7 @@
 //! A namespace with a template, machines and a CAPM3 of its own, and what is left of them.
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::{Value, json};
 
@@ -300,6 +302,12 @@ impl Stand {
             left.is_empty().then_some(())
         })
         .await;
+    }
+
+    /// Gives the garbage collector time to hear of what was deleted, of which it says nothing. What
+    /// it takes for live it frees of owners that are gone; what is being deleted it leaves alone.
+    pub(super) async fn heard_by_the_collector(&self) {
+        tokio::time::sleep(Duration::from_secs(2)).await;
     }
 
     /// Waits until a controller has looked at everything that has happened. Later releases plan a
