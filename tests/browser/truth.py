@@ -67,13 +67,3 @@ def next_steps(template):
     steps = [f"{it['action']} {it['object']}: {it['reason']}" for it in template["steps"]]
     by_hand = [command for it in template["byHand"] for command in it["commands"]]
     return steps + [f"Waits for {it}" for it in template["waitsFor"]] + by_hand
-
-
-def has_next(report, cell):
-    """Whether there is anything to say to an object of the table: it, or its template, has a step."""
-    for namespace, template in templates(report):
-        names = [f"{it['kind']}/{it['name']}" for it in template["holders"]]
-        for name in [f"Metal3DataTemplate/{template['name']}", *names]:
-            if squeezed(cell).startswith(squeezed(f"{namespace}/{name}")) and next_steps(template):
-                return True
-    return False

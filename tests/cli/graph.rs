@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::support::run;
 
@@ -103,16 +104,7 @@ fn balanced(page: &str) {
 /// Finalizers and names in a state directory may be anything.
 #[test]
 fn a_hostile_name_stays_text() {
-    let folder = tempfile::tempdir().unwrap();
-    let object = serde_json::json!({
-        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3DataTemplate",
-        "metadata": {
-            "name": "x\"><img src=y>", "namespace": "prod", "uid": "u", "resourceVersion": "1",
-            "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["<script>"],
-        },
-        "spec": {},
-    });
-    fs::write(folder.path().join("state.json"), object.to_string()).unwrap();
+    let folder = with_template("prod", "x\"><img src=y>", "<script>");
     let state = folder.path().to_str().unwrap();
     let page = run(&["diagnose", "-n", "prod", "--state", state, "-o", "html"]).stdout;
     assert!(!page.contains("<img") && !page.contains("<script"), "{page}");
@@ -125,17 +117,8 @@ fn a_hostile_name_stays_text() {
 /// The plan is a line to copy, and whoever names a template does not name commands.
 #[test]
 fn a_plan_to_copy_is_one_command_whatever_the_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let object = serde_json::json!({
-        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3DataTemplate",
-        "metadata": {
-            "name": "$(reboot); it's", "namespace": "a b", "uid": "u", "resourceVersion": "1",
-            "deletionTimestamp": "2026-01-01T00:00:00Z",
-            "finalizers": ["metal3datatemplate.infrastructure.cluster.x-k8s.io"],
-        },
-        "spec": {},
-    });
-    fs::write(folder.path().join("state.json"), object.to_string()).unwrap();
+    let finalizer = "metal3datatemplate.infrastructure.cluster.x-k8s.io";
+    let folder = with_template("a b", "$(reboot); it's", finalizer);
     let state = folder.path().to_str().unwrap();
     let told = |form| run(&["diagnose", "-A", "--state", state, "-o", form]).stdout;
     let plan = format!(r"metal3-guard unstick '$(reboot); it'\''s' -n 'a b' --state {state}");
@@ -143,6 +126,21 @@ fn a_plan_to_copy_is_one_command_whatever_the_name() {
     assert!(text.contains(&format!("  plan: {plan}\n")), "{text}");
     let page = told("html").replace("&#39;", "'");
     assert!(page.contains(&format!("<code>{plan}</code>")), "{page}");
+}
+
+/// A state of one terminating template.
+fn with_template(namespace: &str, name: &str, finalizer: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let object = serde_json::json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3DataTemplate",
+        "metadata": {
+            "name": name, "namespace": namespace, "uid": "u", "resourceVersion": "1",
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [finalizer],
+        },
+        "spec": {},
+    });
+    fs::write(folder.path().join("state.json"), object.to_string()).unwrap();
+    folder
 }
 
 #[test]
