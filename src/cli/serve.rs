@@ -28,6 +28,7 @@ use crate::{
 
 mod curl;
 mod managed;
+mod reviews;
 
 pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     super::one_source(&args.state)?;
@@ -40,7 +41,10 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     let mut metrics = Metrics::new();
     let managed = managed::settings(&args, in_files)?;
     let managed = managed.map(|settings| (settings, Handover::new(&metrics)));
-    let settings = settings(&args, managed.as_ref().map(|(_, handover)| handover))?;
+    let mut settings = settings(&args, managed.as_ref().map(|(_, handover)| handover))?;
+    let reviews_thread = reviews::Thread::start()
+        .map_err(|error| Failure::Unverified(format!("cannot start a thread: {error}")))?;
+    settings.reviews = Some(reviews_thread.runtime.clone());
     let ca = args.state.demo.then(|| args.demo_certs.join(certificates::CA_FILE));
     let readiness = Readiness::new();
     let reviews = ReviewMetrics::new();
@@ -96,6 +100,8 @@ pub(super) async fn run(args: ServeArgs) -> Result<Outcome, Failure> {
         // What is being written leaves its line.
         hands.rest().await;
     }
+    // Connections to the cluster that were opened for a review may serve others until here.
+    drop(reviews_thread);
     Ok(Outcome::Good)
 }
 

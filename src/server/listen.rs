@@ -4,12 +4,17 @@
 //! An own loop over hyper, because the number of connections has to be bounded *before* one is
 //! accepted: then what is too much waits in the kernel's backlog instead of using a descriptor.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use tokio::{net::TcpListener, sync::Semaphore, time::sleep};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::sleep,
+};
 
 use super::{
-    connection::{Shared, reached},
+    connection::{LogPace, Shared, reached},
     drain::Phase,
     handler::Handler,
 };
@@ -47,10 +52,13 @@ impl Default for ConnectionLimits {
 
 /// Pause after a failed accept, which usually means that descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
 /// One port and what is served on it.
 pub(super) struct Listener<H> {
     pub(super) tcp: TcpListener,
     pub(super) shared: Shared<H>,
+    /// Where connections are served.
+    pub(super) runtime: Handle,
 }
 
 impl<H: Handler> Listener<H> {
@@ -61,7 +69,7 @@ impl<H: Handler> Listener<H> {
         let slots = Arc::new(Semaphore::new(shared.limits.connections));
         tokio::select! {
             () = reached(shared.phase.clone(), Phase::Closing) => {}
-            () = accept_all(&self.tcp, &shared, &slots) => {}
+            () = accept_all(&self.tcp, &self.runtime, &shared, &slots) => {}
         }
         // From here on the system refuses connections instead of letting them wait.
         drop(self.tcp);
@@ -71,7 +79,12 @@ impl<H: Handler> Listener<H> {
     }
 }
 
-async fn accept_all(tcp: &TcpListener, shared: &Arc<Shared<impl Handler>>, slots: &Arc<Semaphore>) {
+async fn accept_all(
+    tcp: &TcpListener,
+    runtime: &Handle,
+    shared: &Arc<Shared<impl Handler>>,
+    slots: &Arc<Semaphore>,
+) {
     loop {
         if slots.available_permits() == 0 {
             if shared.log.may_write() {
@@ -84,19 +97,38 @@ async fn accept_all(tcp: &TcpListener, shared: &Arc<Shared<impl Handler>>, slots
         let Ok(slot) = Arc::clone(slots).acquire_owned().await else {
             return;
         };
-        match tcp.accept().await {
+        // A stream belongs to the runtime that it is made in.
+        match tcp.accept().await.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
             Ok((stream, peer)) => {
                 let shared = Arc::clone(shared);
-                // Ports differ from one connection to the next, which is all the age needs.
-                let spread = f64::from(peer.port()) / f64::from(u16::MAX) / 4.0;
-                tokio::spawn(async move { shared.connection(stream, peer, slot, spread).await });
+                runtime.spawn(async move {
+                    match TcpStream::from_std(stream) {
+                        Ok(stream) => serve(&shared, stream, peer, slot).await,
+                        Err(error) => not_accepted(&shared.log, &error),
+                    }
+                });
             }
             Err(error) => {
-                if shared.log.may_write() {
-                    tracing::warn!(%error, "connection not accepted");
-                }
+                not_accepted(&shared.log, &error);
                 sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+async fn serve(
+    shared: &Shared<impl Handler>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    slot: OwnedSemaphorePermit,
+) {
+    // Ports differ from one connection to the next, which is all the age needs.
+    let spread = f64::from(peer.port()) / f64::from(u16::MAX) / 4.0;
+    shared.connection(stream, peer, slot, spread).await;
+}
+
+fn not_accepted(log: &LogPace, error: &io::Error) {
+    if log.may_write() {
+        tracing::warn!(%error, "connection not accepted");
     }
 }

@@ -33,7 +33,7 @@ use std::{
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio::{net::TcpListener, runtime::Handle, sync::watch, task::JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 pub(crate) use self::body::in_time;
@@ -70,6 +70,9 @@ pub struct Settings {
     pub bodies: BodyLimits,
     /// How long leaving may take.
     pub drain: DrainTimes,
+    /// The runtime of the HTTPS connections and of the handler; it must outlive the server.
+    /// Default: the one that [`Server::serve`] runs in.
+    pub reviews: Option<Handle>,
 }
 
 impl Settings {
@@ -82,6 +85,7 @@ impl Settings {
             connections: ConnectionLimits::default(),
             bodies: BodyLimits::default(),
             drain: DrainTimes::default(),
+            reviews: None,
         }
     }
 }
@@ -231,6 +235,7 @@ impl Server {
                     metrics: None,
                     phase: admin_phase.subscribe(),
                 },
+                runtime: Handle::current(),
             };
             tasks.spawn(admin.run());
         }
@@ -245,6 +250,7 @@ impl Server {
                 metrics: Some(self.metrics),
                 phase: self.phase.subscribe(),
             },
+            runtime: self.settings.reviews.unwrap_or_else(Handle::current),
         };
         let readiness = self.readiness;
         let certificates = self.certificates;

@@ -9,7 +9,7 @@ use axum::{
     response::Redirect,
     routing::get,
 };
-use metal3_guard::server::{Handler, Settings};
+use metal3_guard::server::{Handler, Settings, Signal};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 use crate::support::{Client, Running, SHORT, router, soon};
@@ -168,6 +168,41 @@ async fn connections_beyond_the_limit_wait_for_a_free_one() {
     drop(first);
     let mut third = soon(third).await;
     assert_eq!(third.get("/").await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn connections_have_the_runtime_that_they_are_given() {
+    let (send, handle) = std::sync::mpsc::channel();
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let thread = std::thread::Builder::new().name("reviews".to_owned()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        send.send(runtime.handle().clone()).unwrap();
+        let _ = runtime.block_on(ended);
+    });
+    let handle = handle.recv().unwrap();
+    let mut server = Running::with_handler(
+        |settings| {
+            impatient(settings);
+            settings.reviews = Some(handle);
+        },
+        |budget| {
+            let name = get(async || std::thread::current().name().unwrap_or_default().to_owned());
+            router(budget).route("/thread", name)
+        },
+    )
+    .await;
+    let mut client = server.connect().await;
+    assert_eq!(client.get("/thread").await.unwrap().body, "reviews");
+    // Their times and bounds are the same there.
+    let mut silent = Client::plain(server.address).await;
+    soon(silent.until_closed()).await;
+    server.until_metric("connections_open", |n| n == 1).await;
+    server.signals.send(Signal::Stop).await.unwrap();
+    assert_eq!(client.get("/thread").await.unwrap().body, "reviews");
+    drop(client);
+    assert!(soon(&mut server.task).await.unwrap().is_ok());
+    drop(end);
+    thread.unwrap().join().unwrap();
 }
 
 #[tokio::test]
