@@ -9,7 +9,6 @@ use axum::{
     http::{Method, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
-
 use tokio::runtime::Handle;
 
 use super::{Admission, Hook};
