@@ -4,12 +4,12 @@
 //! An own loop over hyper, because the number of connections has to be bounded *before* one is
 //! accepted: then what is too much waits in the kernel's backlog instead of using a descriptor.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Handle,
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::Semaphore,
     time::sleep,
 };
 
@@ -101,9 +101,11 @@ async fn accept_all(
         match tcp.accept().await.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
             Ok((stream, peer)) => {
                 let shared = Arc::clone(shared);
+                // Ports differ from one connection to the next, which is all the age needs.
+                let spread = f64::from(peer.port()) / f64::from(u16::MAX) / 4.0;
                 runtime.spawn(async move {
                     match TcpStream::from_std(stream) {
-                        Ok(stream) => serve(&shared, stream, peer, slot).await,
+                        Ok(stream) => shared.connection(stream, peer, slot, spread).await,
                         Err(error) => not_accepted(&shared.log, &error),
                     }
                 });
@@ -114,17 +116,6 @@ async fn accept_all(
             }
         }
     }
-}
-
-async fn serve(
-    shared: &Shared<impl Handler>,
-    stream: TcpStream,
-    peer: SocketAddr,
-    slot: OwnedSemaphorePermit,
-) {
-    // Ports differ from one connection to the next, which is all the age needs.
-    let spread = f64::from(peer.port()) / f64::from(u16::MAX) / 4.0;
-    shared.connection(stream, peer, slot, spread).await;
 }
 
 fn not_accepted(log: &LogPace, error: &io::Error) {
