@@ -16,7 +16,7 @@ use kube::{
 };
 
 use super::{
-    binaries,
+    binaries, eventually,
     kubectl::Ran,
     parts::{Audit, Parts, is_port_taken},
     process::Process,
@@ -257,6 +257,16 @@ impl ControlPlane {
         lock(&self.controller_manager).kill();
         let started = or_fail(self.parts.start_controller_manager(&self.run).await);
         *lock(&self.controller_manager) = started;
+    }
+
+    /// Waits until the garbage collector has heard that these objects, by uid, are being deleted.
+    /// What it takes for live it frees of owners that are gone; what is being deleted it leaves
+    /// alone.
+    pub(crate) async fn collector_sees_deletion(&self, uids: &[String]) {
+        eventually("the garbage collector to hear of a deletion", async || {
+            or_fail(self.parts.collector_sees_deletion(uids).await).then_some(())
+        })
+        .await;
     }
 }
 

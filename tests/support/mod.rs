@@ -26,6 +26,7 @@ mod delay;
 mod forwarder;
 pub(crate) mod guard;
 mod kubectl;
+mod manager;
 mod parts;
 mod pki;
 mod process;

@@ -5,6 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{Ipv4Addr, TcpListener, TcpStream},
     path::{Path, PathBuf},
+    sync::atomic::AtomicU16,
     time::Duration,
 };
 
@@ -28,6 +29,8 @@ pub(crate) struct Parts {
     etcd_port: u16,
     peer_port: u16,
     port: u16,
+    /// Another one with each start: nobody is told of it, so none needs to be kept.
+    pub(super) manager_port: AtomicU16,
 }
 
 impl Parts {
@@ -36,7 +39,14 @@ impl Parts {
         let [etcd_port, peer_port, port] = free_ports()?;
         let kubectl =
             Kubectl::new(binaries.join("kubectl"), run.join("kubeconfigs"), run.join("data"));
-        let parts = Self { binaries: binaries.to_owned(), kubectl, etcd_port, peer_port, port };
+        let parts = Self {
+            binaries: binaries.to_owned(),
+            kubectl,
+            etcd_port,
+            peer_port,
+            port,
+            manager_port: AtomicU16::new(0),
+        };
 
         let authority = Authority::new("control plane of the tests")?;
         let (certificate, key) = authority.issue(&["127.0.0.1", "localhost"])?;
@@ -136,36 +146,7 @@ impl Parts {
         }
     }
 
-    /// Ready when its service account controller has done its first work.
-    pub(crate) async fn start_controller_manager(&self, run: &RunDir) -> Result<Process> {
-        // A restarted one must show its own work, not that of the one before.
-        let account =
-            ["delete", "serviceaccount", "default", "-n", "default", "--ignore-not-found"];
-        let ran = self.kubectl.run(User::Admin, &account, "").await?;
-        if !ran.success {
-            bail!("`{}` failed: {}", ran.command, ran.stderr);
-        }
-        let kubeconfig = self.kubectl.kubeconfig(User::ControllerManager);
-        let process = self.start(
-            run,
-            "kube-controller-manager",
-            &[
-                flag("kubeconfig", kubeconfig.display()),
-                flag("controllers", CONTROLLERS),
-                // Each under its own name, which is what an admission webhook sees.
-                flag("use-service-account-credentials", true),
-                flag("leader-elect", false),
-                flag("secure-port", 0),
-            ],
-        )?;
-        until(process, "the controller manager to work", async || {
-            let account = ["get", "serviceaccount", "default", "-n", "default"];
-            self.kubectl.run(User::Admin, &account, "").await.is_ok_and(|ran| ran.success)
-        })
-        .await
-    }
-
-    fn start(&self, run: &RunDir, name: &str, args: &[String]) -> Result<Process> {
+    pub(super) fn start(&self, run: &RunDir, name: &str, args: &[String]) -> Result<Process> {
         Process::start(name, &self.binaries.join(name), args, &run.join("logs"), &run.join("alive"))
     }
 }
@@ -174,11 +155,6 @@ impl Parts {
 pub(crate) fn is_port_taken(error: &anyhow::Error) -> bool {
     format!("{error:#}").contains("address already in use")
 }
-
-/// What the tests are about, and what the rest stands on: service accounts to act under,
-/// and the rights in `view`, `edit` and `admin`, which are empty until they are aggregated.
-const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,\
-    serviceaccount-controller,clusterrole-aggregation-controller";
 
 /// How much the audit log holds of each write. It holds no reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -49,7 +49,8 @@ async fn full_1_8_1() {
 async fn full_1_14() {
     // Nobody waits for it here.
     let behaviour = Behaviour { requeue: Duration::from_hours(1), ..Behaviour::default() };
-    let mut stand = Stand::live(unguarded().await, "recorded", behaviour, 3).await;
+    let plane = unguarded().await;
+    let mut stand = Stand::live(plane, "recorded", behaviour, 3).await;
     assert_eq!(stand.left().await, recorded("v1.14.0-rc.0/full-1live"));
     stand.delete(TEMPLATES, TEMPLATE).await;
     let claims = stand.capm3.hold(Point::ClaimRelease);
@@ -57,7 +58,7 @@ async fn full_1_14() {
         stand.delete(MACHINES, machine).await;
         claims.reached().await;
         stand.settled(Role::Data).await;
-        stand.heard_by_the_collector().await;
+        stand.heard_by_the_collector(plane).await;
         claims.step();
         stand.space.gone(MACHINES, machine).await;
     }

@@ -1,7 +1,5 @@
 //! A namespace with a template, machines and a CAPM3 of its own, and what is left of them.
 
-use std::time::Duration;
-
 use http::Method;
 use serde_json::{Value, json};
 
@@ -304,10 +302,14 @@ impl Stand {
         .await;
     }
 
-    /// Gives the garbage collector time to hear of what was deleted, of which it says nothing. What
-    /// it takes for live it frees of owners that are gone; what is being deleted it leaves alone.
-    pub(super) async fn heard_by_the_collector(&self) {
-        tokio::time::sleep(Duration::from_secs(2)).await;
+    /// Waits until the garbage collector has heard of each Metal3Data that is being deleted.
+    pub(super) async fn heard_by_the_collector(&self, plane: &ControlPlane) {
+        let mut datas = self.list(DATAS).await;
+        datas.retain(is_terminating);
+        assert!(!datas.is_empty(), "none is being deleted");
+        let uid = |it: &Value| it["metadata"]["uid"].as_str().unwrap().to_owned();
+        let uids: Vec<String> = datas.iter().map(uid).collect();
+        plane.collector_sees_deletion(&uids).await;
     }
 
     /// Waits until a controller has looked at everything that has happened. Later releases plan a
