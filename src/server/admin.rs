@@ -1,8 +1,11 @@
 //! The plain-HTTP port for probes and metrics, and what readiness is made of.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use axum::{
@@ -13,8 +16,12 @@ use axum::{
     routing::get,
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
+use tokio::runtime::Handle;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Within this a runtime takes up new work, on a busy machine too. Probes wait a little longer.
+const TURN: Duration = Duration::from_secs(3);
 
 /// Whether traffic should come here: when every gate is open and no shutdown has begun.
 ///
@@ -108,11 +115,12 @@ impl Drop for Gate {
     }
 }
 
-/// `/livez`, `/readyz` and `/metrics`; everything else is 404, other methods are 405.
-pub(super) fn router(readiness: Readiness, registry: Arc<Registry>) -> Router {
+/// `/livez`, `/readyz` and `/metrics`; everything else is 404, other methods are 405. `reviews` is
+/// the runtime whose life is told.
+pub(super) fn router(readiness: Readiness, reviews: Handle, registry: Arc<Registry>) -> Router {
     Router::new()
-        .route("/livez", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz).with_state(readiness))
+        .route("/livez", get(livez).with_state(reviews.clone()))
+        .route("/readyz", get(readyz).with_state((readiness, reviews)))
         .route("/metrics", get(metrics).with_state(registry))
         .fallback(|| async {
             let text = "not found; there are /livez, /readyz and /metrics\n";
@@ -124,12 +132,31 @@ pub(super) fn router(readiness: Readiness, registry: Arc<Registry>) -> Router {
         })
 }
 
-async fn readyz(State(readiness): State<Readiness>) -> Response {
-    let unmet = readiness.unmet();
-    if unmet.is_empty() {
-        return "ok\n".into_response();
+async fn livez(State(reviews): State<Handle>) -> Response {
+    let Some(why) = held_up(&reviews).await else { return "ok\n".into_response() };
+    // Whoever finds the process restarted finds this in its last log.
+    tracing::error!(why, "not live");
+    unavailable(&[why])
+}
+
+async fn readyz(State((readiness, reviews)): State<(Readiness, Handle)>) -> Response {
+    let mut unmet = readiness.unmet();
+    unmet.extend(held_up(&reviews).await.map(str::to_owned));
+    if unmet.is_empty() { "ok\n".into_response() } else { unavailable(&unmet) }
+}
+
+/// Why a runtime does no work, if so: every request behind it waits, and nothing but a restart
+/// would mend that.
+async fn held_up(reviews: &Handle) -> Option<&'static str> {
+    match tokio::time::timeout(TURN, reviews.spawn(async {})).await {
+        Ok(Ok(())) => None,
+        Ok(Err(_)) => Some("reviews: their thread has ended"),
+        Err(_) => Some("reviews: their thread has taken up no work for 3 s"),
     }
-    let text = unmet.join("\n") + "\n";
+}
+
+fn unavailable(lines: &[impl AsRef<str>]) -> Response {
+    let text: String = lines.iter().flat_map(|line| [line.as_ref(), "\n"]).collect();
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 

@@ -222,6 +222,7 @@ impl Server {
         let gate = self.certificate_gate;
         tasks.spawn(async move { certificates.keep_fresh(gate).await });
 
+        let reviews = self.settings.reviews.unwrap_or_else(Handle::current);
         // Probes are answered to the very end, so this port has a life of its own.
         let admin_phase = watch::Sender::new(Phase::Serving);
         if let Some(tcp) = self.admin_tcp {
@@ -230,7 +231,11 @@ impl Server {
                 shared: Shared {
                     log: LogPace::default(),
                     tls: None,
-                    handler: admin::router(self.readiness.clone(), Arc::new(self.registry)),
+                    handler: admin::router(
+                        self.readiness.clone(),
+                        reviews.clone(),
+                        Arc::new(self.registry),
+                    ),
                     limits: self.settings.connections,
                     metrics: None,
                     phase: admin_phase.subscribe(),
@@ -250,7 +255,7 @@ impl Server {
                 metrics: Some(self.metrics),
                 phase: self.phase.subscribe(),
             },
-            runtime: self.settings.reviews.unwrap_or_else(Handle::current),
+            runtime: reviews,
         };
         let readiness = self.readiness;
         let certificates = self.certificates;

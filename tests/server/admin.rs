@@ -1,8 +1,13 @@
 //! Probes and metrics.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use crate::support::{Client, Running, soon};
+use axum::{Router, routing::get};
+
+use crate::support::{Client, OwnRuntime, Running, soon};
 
 #[tokio::test]
 async fn readiness_names_what_is_missing() {
@@ -29,6 +34,47 @@ async fn readiness_names_what_is_missing() {
     let answer = server.admin("/readyz").await;
     assert_eq!(answer.body, "watches: no longer running\n");
     assert_eq!(server.admin("/livez").await.body, "ok\n");
+}
+
+#[tokio::test]
+async fn neither_live_nor_ready_when_the_reviews_get_no_turn() {
+    let reviews = OwnRuntime::start();
+    let handle = reviews.handle.clone();
+    let (send, released) = std::sync::mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let server = Running::with_handler(
+        |settings| settings.reviews = Some(handle),
+        |_| {
+            // A rule that does not end, until it is told to.
+            let endless = get(async move || released.lock().unwrap().recv().unwrap());
+            Router::new().route("/", get(async || "ok")).route("/endless", endless)
+        },
+    )
+    .await;
+    assert_eq!(server.connect().await.get("/").await.unwrap().status, 200);
+    assert_eq!(server.admin("/livez").await.status, 200);
+    assert_eq!(server.admin("/readyz").await.status, 200);
+
+    let mut client = server.connect().await;
+    let endless = tokio::spawn(async move { client.get("/endless").await.unwrap().status });
+    let held_up = "reviews: their thread has taken up no work for 3 s\n";
+    soon(async { while server.admin("/livez").await.status == 200 {} }).await;
+    for path in ["/livez", "/readyz"] {
+        let answer = server.admin(path).await;
+        assert_eq!((answer.status, &*answer.body), (503, held_up), "{path}");
+    }
+    assert_eq!(server.admin("/metrics").await.status, 200);
+
+    send.send(()).unwrap();
+    assert_eq!(soon(endless).await.unwrap(), 200);
+    assert_eq!(server.admin("/livez").await.body, "ok\n");
+    assert_eq!(server.admin("/readyz").await.body, "ok\n");
+
+    reviews.end();
+    for path in ["/livez", "/readyz"] {
+        let answer = server.admin(path).await;
+        assert_eq!((answer.status, &*answer.body), (503, "reviews: their thread has ended\n"));
+    }
 }
 
 #[tokio::test]

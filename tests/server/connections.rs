@@ -12,7 +12,7 @@ use axum::{
 use metal3_guard::server::{Handler, Settings, Signal};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
-use crate::support::{Client, Running, SHORT, router, soon};
+use crate::support::{Client, OwnRuntime, Running, SHORT, router, soon};
 
 fn impatient(settings: &mut Settings) {
     settings.connections.handshake = SHORT;
@@ -172,14 +172,8 @@ async fn connections_beyond_the_limit_wait_for_a_free_one() {
 
 #[tokio::test]
 async fn connections_have_the_runtime_that_they_are_given() {
-    let (send, handle) = std::sync::mpsc::channel();
-    let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    let thread = std::thread::Builder::new().name("reviews".to_owned()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        send.send(runtime.handle().clone()).unwrap();
-        let _ = runtime.block_on(ended);
-    });
-    let handle = handle.recv().unwrap();
+    let reviews = OwnRuntime::start();
+    let handle = reviews.handle.clone();
     let mut server = Running::with_handler(
         |settings| {
             impatient(settings);
@@ -201,8 +195,7 @@ async fn connections_have_the_runtime_that_they_are_given() {
     assert_eq!(client.get("/thread").await.unwrap().body, "reviews");
     drop(client);
     assert!(soon(&mut server.task).await.unwrap().is_ok());
-    drop(end);
-    thread.unwrap().join().unwrap();
+    reviews.end();
 }
 
 #[tokio::test]

@@ -30,7 +30,8 @@ use rustls::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
-    sync::mpsc,
+    runtime::{Builder, Handle},
+    sync::{mpsc, oneshot},
     task::JoinHandle,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -43,6 +44,30 @@ pub(crate) const NAME: &str = "guard.system.svc";
 /// Ends a test that hangs. Never meant to strike.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(30), future).await.expect("hangs")
+}
+
+/// A runtime with one thread, which is called "reviews".
+pub(crate) struct OwnRuntime {
+    pub(crate) handle: Handle,
+    end: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl OwnRuntime {
+    pub(crate) fn start() -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("reviews".to_owned());
+        let thread = thread.spawn(move || runtime.block_on(ended).unwrap()).unwrap();
+        Self { handle, end, thread }
+    }
+
+    /// Cuts what runs on it.
+    pub(crate) fn end(self) {
+        self.end.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
 }
 
 /// A certificate authority.
