@@ -16,8 +16,9 @@ use kube::{
 };
 
 use super::{
-    binaries, eventually,
+    binaries,
     kubectl::Ran,
+    manager::Collector,
     parts::{Audit, Parts, is_port_taken},
     process::Process,
     rundir::RunDir,
@@ -259,14 +260,9 @@ impl ControlPlane {
         *lock(&self.controller_manager) = started;
     }
 
-    /// Waits until the garbage collector has heard that these objects, by uid, are being deleted.
-    /// What it takes for live it frees of owners that are gone; what is being deleted it leaves
-    /// alone.
-    pub(crate) async fn collector_sees_deletion(&self, uids: &[String]) {
-        eventually("the garbage collector to hear of a deletion", async || {
-            or_fail(self.parts.collector_sees_deletion(uids).await).then_some(())
-        })
-        .await;
+    /// What the garbage collector knows.
+    pub(crate) fn collector(&self) -> Collector {
+        self.parts.collector()
     }
 }
 

@@ -40,7 +40,7 @@ impl Ran {
 }
 
 /// Everything needed to call kubectl.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Kubectl {
     program: PathBuf,
     kubeconfigs: PathBuf,

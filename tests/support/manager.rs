@@ -1,10 +1,18 @@
 //! kube-controller-manager: how it is started, and what its garbage collector knows.
 
-use std::{net::Ipv4Addr, sync::atomic::Ordering};
+use std::{
+    net::Ipv4Addr,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+};
 
 use anyhow::{Result, bail};
 
 use super::{
+    eventually,
+    kubectl::Kubectl,
     parts::{Parts, flag, free_ports, is_port_taken, until},
     process::Process,
     rundir::RunDir,
@@ -60,22 +68,41 @@ impl Parts {
         ]
     }
 
-    /// Whether the garbage collector has heard that all these objects are being deleted. It shows
-    /// those that have an owner or are one.
-    pub(super) async fn collector_sees_deletion(&self, uids: &[String]) -> Result<bool> {
-        let server = format!("https://127.0.0.1:{}", self.manager_port.load(Ordering::Relaxed));
-        let wanted: Vec<String> = uids.iter().map(|uid| format!("uid={uid}")).collect();
-        let path = format!("{GRAPH}?{}", wanted.join("&"));
-        let graph = self.admin(&["--server", &server, "get", "--raw", &path]).await?;
-        Ok(uids.iter().all(|uid| is_being_deleted(&graph, uid)))
-    }
-
     async fn admin(&self, args: &[&str]) -> Result<String> {
         let ran = self.kubectl.run(User::Admin, args, "").await?;
         if !ran.success {
             bail!("`{}` failed: {}", ran.command, ran.stderr);
         }
         Ok(ran.stdout)
+    }
+
+    pub(super) fn collector(&self) -> Collector {
+        Collector { kubectl: self.kubectl.clone(), port: Arc::clone(&self.manager_port) }
+    }
+}
+
+/// The garbage collector of a control plane, also after a restart.
+#[derive(Clone, Debug)]
+pub(crate) struct Collector {
+    kubectl: Kubectl,
+    port: Arc<AtomicU16>,
+}
+
+impl Collector {
+    /// Waits until it has heard that these objects, by uid, are being deleted. What it takes for
+    /// live it frees of owners that are gone; what is being deleted it leaves alone. It knows of
+    /// objects that have an owner or are one.
+    pub(crate) async fn sees_deletion(&self, uids: &[String]) {
+        let wanted: Vec<String> = uids.iter().map(|uid| format!("uid={uid}")).collect();
+        let path = format!("{GRAPH}?{}", wanted.join("&"));
+        eventually("the garbage collector to hear of a deletion", async || {
+            let server = format!("https://127.0.0.1:{}", self.port.load(Ordering::Relaxed));
+            let args = ["--server", &server, "get", "--raw", &path];
+            // It may be starting.
+            let graph = self.kubectl.run(User::Admin, &args, "").await.ok()?.stdout;
+            uids.iter().all(|uid| is_being_deleted(&graph, uid)).then_some(())
+        })
+        .await;
     }
 }
 

@@ -46,6 +46,7 @@ pub(crate) use self::{
     forwarder::Forwarder,
     guard::{BINARY, Guard},
     kubectl::Ran,
+    manager::Collector,
     parts::Audit,
     pki::Authority,
     process::Process,

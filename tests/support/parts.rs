@@ -5,7 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{Ipv4Addr, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    sync::atomic::AtomicU16,
+    sync::{Arc, atomic::AtomicU16},
     time::Duration,
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct Parts {
     peer_port: u16,
     port: u16,
     /// Another one with each start: nobody is told of it, so none needs to be kept.
-    pub(super) manager_port: AtomicU16,
+    pub(super) manager_port: Arc<AtomicU16>,
 }
 
 impl Parts {
@@ -45,7 +45,7 @@ impl Parts {
             etcd_port,
             peer_port,
             port,
-            manager_port: AtomicU16::new(0),
+            manager_port: Arc::default(),
         };
 
         let authority = Authority::new("control plane of the tests")?;

@@ -117,7 +117,9 @@ async fn etcd_stands_still(own: &Own, guard: &Guard, space: &Space) {
     }
     own.plane.resume_etcd();
     for error in &errors {
-        assert!(error.starts_with("50") || error.starts_with("429"), "{error}");
+        // When time is up in the middle of an answer, it breaks that off (http.ErrAbortHandler).
+        let broken_off = error.contains("IncompleteMessage");
+        assert!(broken_off || error.starts_with("50") || error.starts_with("429"), "{error}");
     }
     for name in ["held", "free"] {
         eventually("the template to be read, untouched", async || {

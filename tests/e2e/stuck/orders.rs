@@ -109,6 +109,7 @@ pub(super) async fn template_then_its_only_machine(stand: &Stand) {
     stand.delete(MACHINES, "w-0").await;
     claims.reached().await;
     stand.settled(Role::Data).await;
+    stand.heard_by_the_collector().await;
     drop(claims);
     stand.none(CLAIMS).await;
 }
@@ -137,6 +138,7 @@ pub(super) async fn by_hand(stand: &Stand, order: ByHand) {
         claims.reached().await;
         // It has seen the end of the Metal3Data, and waits for that of the claim.
         stand.settled(Role::Data).await;
+        stand.heard_by_the_collector().await;
         claims.step();
         stand.space.gone(CLAIMS, claim).await;
     }

@@ -49,17 +49,19 @@ async fn full_1_8_1() {
 async fn full_1_14() {
     // Nobody waits for it here.
     let behaviour = Behaviour { requeue: Duration::from_hours(1), ..Behaviour::default() };
-    let plane = unguarded().await;
-    let mut stand = Stand::live(plane, "recorded", behaviour, 3).await;
+    let mut stand = Stand::live(unguarded().await, "recorded", behaviour, 3).await;
     assert_eq!(stand.left().await, recorded("v1.14.0-rc.0/full-1live"));
     stand.delete(TEMPLATES, TEMPLATE).await;
     let claims = stand.capm3.hold(Point::ClaimRelease);
     for machine in &stand.machines {
+        // Its host is released long after.
+        let hosts = stand.capm3.hold(Point::MachineRelease);
         stand.delete(MACHINES, machine).await;
         claims.reached().await;
         stand.settled(Role::Data).await;
-        stand.heard_by_the_collector(plane).await;
+        stand.heard_by_the_collector().await;
         claims.step();
+        drop(hosts);
         stand.space.gone(MACHINES, machine).await;
     }
     drop(claims);

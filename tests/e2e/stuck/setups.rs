@@ -53,7 +53,7 @@ pub(super) async fn index_given_away(plane: &ControlPlane, behaviour: Behaviour)
     claims.reached().await;
     stand.capm3.idle(&[Role::Data]).await;
     // Else it may free the Metal3Data of its claim, and that event would heal it.
-    stand.heard_by_the_collector(plane).await;
+    stand.heard_by_the_collector().await;
     drop(claims);
     stand.all(CLAIMS, "served", |it| it["status"]["renderedData"]["name"].is_string()).await;
     stand.capm3.settled(&ALL).await;

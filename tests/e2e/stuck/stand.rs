@@ -8,7 +8,7 @@ use super::{
     words::{Owners, lines, revisions},
 };
 use crate::support::{
-    Behaviour, Capm3, ControlPlane, User,
+    Behaviour, Capm3, Collector, ControlPlane, User,
     capm3::{ALL, Hold, Point, Release, Role},
     eventually,
 };
@@ -30,6 +30,7 @@ pub(super) struct Stand {
     pub(super) capm3: Capm3,
     pub(super) behaviour: Behaviour,
     pub(super) machines: Vec<String>,
+    collector: Collector,
 }
 
 impl Stand {
@@ -59,7 +60,8 @@ impl Stand {
     async fn in_space(plane: &ControlPlane, space: Space, behaviour: Behaviour) -> Self {
         let version = Crds::of_binary().version();
         let capm3 = Capm3::start(plane, space.ns(), version, behaviour).await;
-        Self { space, capm3, behaviour, machines: Vec::new() }
+        let collector = plane.collector();
+        Self { space, capm3, behaviour, machines: Vec::new(), collector }
     }
 
     /// With machines that have all that CAPM3 gives them.
@@ -303,13 +305,13 @@ impl Stand {
     }
 
     /// Waits until the garbage collector has heard of each Metal3Data that is being deleted.
-    pub(super) async fn heard_by_the_collector(&self, plane: &ControlPlane) {
+    pub(super) async fn heard_by_the_collector(&self) {
         let mut datas = self.list(DATAS).await;
         datas.retain(is_terminating);
         assert!(!datas.is_empty(), "none is being deleted");
         let uid = |it: &Value| it["metadata"]["uid"].as_str().unwrap().to_owned();
         let uids: Vec<String> = datas.iter().map(uid).collect();
-        plane.collector_sees_deletion(&uids).await;
+        self.collector.sees_deletion(&uids).await;
     }
 
     /// Waits until a controller has looked at everything that has happened. Later releases plan a

@@ -17,6 +17,8 @@ pub(crate) enum Point {
     /// The template controller has deleted the Metal3Data of a claim, and the claim still has its
     /// finalizer. A write that is lost here is one that nobody hears of.
     ClaimRelease,
+    /// The machine controller has given up the claim of a machine, which can go.
+    MachineRelease,
     /// The template controller has decided that a template can go.
     TemplateRelease,
     /// An event of this resource has arrived, and no controller knows it yet: caches are stale.

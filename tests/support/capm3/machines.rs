@@ -6,6 +6,7 @@ use super::{
     Release,
     api::{CLAIMS, MACHINES, add_finalizer, deleted_at, drop_finalizer, text},
     controller::{Controller, Looked, until},
+    holds::Point,
 };
 
 pub(super) const MACHINE_FINALIZER: &str = "metal3machine.infrastructure.cluster.x-k8s.io";
@@ -72,6 +73,7 @@ impl Controller {
         if releasing.is_some() {
             return Ok(releasing);
         }
+        self.holds.pass(Point::MachineRelease, &name).await;
         drop_finalizer(machine, MACHINE_FINALIZER);
         self.note(&name, "gone");
         Ok(None)
