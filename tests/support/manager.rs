@@ -11,7 +11,6 @@ use std::{
 use anyhow::{Result, bail};
 
 use super::{
-    eventually,
     kubectl::Kubectl,
     parts::{Parts, flag, free_ports, is_port_taken, until},
     process::Process,
@@ -89,20 +88,17 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Waits until it has heard that these objects, by uid, are being deleted. What it takes for
-    /// live it frees of owners that are gone; what is being deleted it leaves alone. It knows of
-    /// objects that have an owner or are one.
-    pub(crate) async fn sees_deletion(&self, uids: &[String]) {
+    /// Whether it has heard that these objects, by uid, are being deleted. What it takes for live
+    /// it frees of owners that are gone; what is being deleted it leaves alone. It knows of objects
+    /// that have an owner or are one.
+    pub(crate) async fn sees_deletion(&self, uids: &[String]) -> bool {
         let wanted: Vec<String> = uids.iter().map(|uid| format!("uid={uid}")).collect();
         let path = format!("{GRAPH}?{}", wanted.join("&"));
-        eventually("the garbage collector to hear of a deletion", async || {
-            let server = format!("https://127.0.0.1:{}", self.port.load(Ordering::Relaxed));
-            let args = ["--server", &server, "get", "--raw", &path];
-            // It may be starting.
-            let graph = self.kubectl.run(User::Admin, &args, "").await.ok()?.stdout;
-            uids.iter().all(|uid| is_being_deleted(&graph, uid)).then_some(())
-        })
-        .await;
+        let server = format!("https://127.0.0.1:{}", self.port.load(Ordering::Relaxed));
+        let args = ["--server", &server, "get", "--raw", &path];
+        let ran = self.kubectl.run(User::Admin, &args, "").await;
+        // It says nothing while it starts.
+        ran.is_ok_and(|ran| uids.iter().all(|uid| is_being_deleted(&ran.stdout, uid)))
     }
 }
 

@@ -306,12 +306,15 @@ impl Stand {
 
     /// Waits until the garbage collector has heard of each Metal3Data that is being deleted.
     pub(super) async fn heard_by_the_collector(&self) {
-        let mut datas = self.list(DATAS).await;
-        datas.retain(is_terminating);
-        assert!(!datas.is_empty(), "none is being deleted");
         let uid = |it: &Value| it["metadata"]["uid"].as_str().unwrap().to_owned();
-        let uids: Vec<String> = datas.iter().map(uid).collect();
-        self.collector.sees_deletion(&uids).await;
+        eventually("the garbage collector to hear of what is being deleted", async || {
+            // Each time: one that is gone meanwhile it does not know any more.
+            let datas = self.list(DATAS).await;
+            let uids: Vec<_> = datas.iter().filter(|it| is_terminating(it)).map(uid).collect();
+            assert!(!uids.is_empty(), "none is being deleted");
+            self.collector.sees_deletion(&uids).await.then_some(())
+        })
+        .await;
     }
 
     /// Waits until a controller has looked at everything that has happened. Later releases plan a
